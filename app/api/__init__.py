@@ -1,0 +1,1 @@
+"""The web side: accepts jobs, answers questions about them, computes nothing."""

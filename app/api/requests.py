@@ -1,0 +1,77 @@
+"""Reading bodies: bounded while they arrive, and parsed off the event loop when they are large."""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from app.api.problems import Problem
+from app.domain.jobs import MAX_JSON_DEPTH, MAX_PAYLOAD_BYTES
+
+# A payload at its limit still fits with the other fields around it.
+MAX_BODY_BYTES: Final = MAX_PAYLOAD_BYTES + 256 * 1024
+# Below this, parsing takes under a millisecond and a thread would cost more.
+OFF_LOOP_BYTES: Final = 64 * 1024
+
+
+class BoundedRequest(Request):
+    """A request whose body is refused as soon as it grows too large."""
+
+    async def body(self) -> bytes:
+        """The whole body; 413 as a problem above MAX_BODY_BYTES, before reading it all."""
+        if not hasattr(self, "_body"):
+            declared = self.headers.get("content-length", "")
+            if declared.isdecimal() and int(declared) > MAX_BODY_BYTES:
+                raise _too_large()
+            chunks = bytearray()
+            async for chunk in self.stream():
+                chunks += chunk
+                if len(chunks) > MAX_BODY_BYTES:
+                    raise _too_large()
+            self._body = bytes(chunks)
+        return self._body
+
+    async def json(self) -> Any:
+        """The body as JSON."""
+        body = await self.body()
+        try:
+            if len(body) < OFF_LOOP_BYTES:
+                return json.loads(body)
+            return await asyncio.to_thread(json.loads, body)
+        except RecursionError:
+            reason = f"nested deeper than {MAX_JSON_DEPTH} levels"
+            raise Problem(
+                HTTPStatus.UNPROCESSABLE_ENTITY, "unstorable-json", reason, errors=[("", reason)]
+            ) from None
+        except (UnicodeDecodeError, ValueError) as error:
+            if isinstance(error, json.JSONDecodeError):
+                raise
+            raise Problem(
+                HTTPStatus.BAD_REQUEST, "bad-json", f"the body is not JSON: {error}"
+            ) from None
+
+
+class BoundedRoute(APIRoute):
+    """A route that reads its request as a BoundedRequest."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's own handler behind a bounded request."""
+        handle = super().get_route_handler()
+
+        async def handle_bounded(request: Request) -> Response:
+            return await handle(BoundedRequest(request.scope, request.receive))
+
+        return handle_bounded
+
+
+def _too_large() -> Problem:
+    return Problem(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "too-large",
+        f"the body exceeds {MAX_BODY_BYTES} bytes",
+        headers={"Connection": "close"},
+    )

@@ -1,0 +1,190 @@
+"""What goes over the wire: request and response models with their examples."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from app.domain.jobs import Job, JobOptions, JobStatus, Milestone
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=255)]
+Tag = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+
+
+class EnqueueRequest(BaseModel):
+    """Work to do; `payload` alone is enough."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"payload": {"answers": ["Too long a wait", "Friendly staff", "Nothing"]}},
+                {"pipeline": "demo-sleep", "payload": {"seconds": 5}, "priority": 10},
+            ]
+        },
+    )
+
+    payload: dict[str, Any] = Field(description="What the pipeline works on; at most 10 MiB.")
+    pipeline: Name | None = Field(default=None, description="Registered name; else the default.")
+    queue: Name = "default"
+    priority: int = Field(default=0, ge=-32_768, le=32_767, description="Higher runs first.")
+    run_at: AwareDatetime | None = Field(
+        default=None, description="Earliest start, with its offset from UTC."
+    )
+    delay_seconds: float = Field(
+        default=0.0, ge=0, le=31_536_000, description="Earliest start counted from now."
+    )
+    max_attempts: int = Field(default=1, ge=1, le=100)
+    timeout_seconds: float | None = Field(
+        default=None, gt=0, le=31_536_000, description="Run-time limit of one attempt."
+    )
+    tags: list[Tag] = Field(default_factory=list, max_length=50)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_start(self) -> "EnqueueRequest":
+        if self.run_at is not None and self.delay_seconds:
+            raise ValueError("give run_at or delay_seconds, not both")
+        return self
+
+    def options(self) -> JobOptions:
+        """Everything but the payload."""
+        return JobOptions(
+            pipeline=self.pipeline,
+            queue=self.queue,
+            priority=self.priority,
+            run_at=self.run_at,
+            delay_seconds=self.delay_seconds,
+            max_attempts=self.max_attempts,
+            timeout_seconds=self.timeout_seconds,
+            tags=tuple(self.tags),
+            metadata=self.metadata,
+        )
+
+
+class EnqueueResponse(BaseModel):
+    """The job was stored durably."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"id": "019ad0f2-5f3e-7c1a-9d0e-2b7c8f6f0a11", "status": "pending"}]
+        }
+    )
+
+    id: str
+    status: JobStatus = JobStatus.PENDING
+
+
+class ProgressResponse(BaseModel):
+    """How far the job is."""
+
+    fraction: float = Field(ge=0, le=1)
+    stage: str | None
+    message: str | None
+
+
+class MilestoneResponse(BaseModel):
+    """A stage that the job entered."""
+
+    stage: str
+    fraction: float
+    message: str | None
+    attempt: int
+    at: datetime
+
+
+class ErrorResponse(BaseModel):
+    """Why the latest attempt did not complete."""
+
+    cause: str | None
+    error_class: str
+    message: str
+    traceback: str | None
+
+
+class JobResponse(BaseModel):
+    """A job, its latest attempt and the milestones so far."""
+
+    id: str
+    status: JobStatus
+    pipeline: str
+    queue: str
+    priority: int
+    attempt: int = Field(description="Attempts that count so far.")
+    max_attempts: int
+    progress: ProgressResponse | None
+    milestones: list[MilestoneResponse]
+    created_at: datetime
+    run_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    error: ErrorResponse | None
+    node_id: str | None
+    pid: int | None = Field(description="Process of the latest attempt.")
+    timeout_seconds: float | None
+    tags: list[str]
+    metadata: dict[str, Any]
+
+    @classmethod
+    def of(cls, job: Job, milestones: list[Milestone]) -> "JobResponse":
+        """The job as the API tells it."""
+        return cls(
+            id=job.id,
+            status=job.status,
+            pipeline=job.pipeline,
+            queue=job.queue,
+            priority=job.priority,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            progress=None
+            if job.progress is None
+            else ProgressResponse(
+                fraction=job.progress.fraction,
+                stage=job.progress.stage,
+                message=job.progress.message,
+            ),
+            milestones=[
+                MilestoneResponse(
+                    stage=milestone.stage,
+                    fraction=milestone.fraction,
+                    message=milestone.message,
+                    attempt=milestone.attempt,
+                    at=milestone.created_at,
+                )
+                for milestone in milestones
+            ],
+            created_at=job.created_at,
+            run_at=job.run_at,
+            started_at=job.started_at,
+            finished_at=job.finished_at,
+            error=None
+            if job.error is None
+            else ErrorResponse(
+                cause=job.cause,
+                error_class=job.error.error_class,
+                message=job.error.message,
+                traceback=job.error.traceback,
+            ),
+            node_id=job.node_id,
+            pid=job.pid,
+            timeout_seconds=job.timeout_seconds,
+            tags=list(job.tags),
+            metadata=dict(job.metadata),
+        )
+
+
+class HealthResponse(BaseModel):
+    """The process is well."""
+
+    status: str = "ok"
+
+
+class ProblemResponse(BaseModel):
+    """An error after RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    errors: list[dict[str, str]] = Field(default_factory=list)

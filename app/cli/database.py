@@ -1,0 +1,177 @@
+"""`haulage db`: the bundled server, and the schema of whichever database is set."""
+
+import os
+
+import click
+
+from app.config import Settings, load_settings
+from app.domain.errors import EmbeddedDatabaseError
+
+
+@click.group(name="db")
+def database() -> None:
+    """Look after the database: the bundled server and the schema."""
+
+
+@database.command()
+def start() -> None:
+    """Start the bundled PostgreSQL and leave it running."""
+    from app.main import DATABASE_NAME, embedded_server
+
+    settings = _bundled()
+    with embedded_server(settings) as server:
+        server.keep_running()
+        server.ensure_database(DATABASE_NAME)
+        status = server.status()
+    click.echo(f"PostgreSQL {status.version} runs on port {status.port}, pid {status.pid}")
+    click.echo(f"data: {status.data_folder}")
+
+
+@database.command()
+@click.option("--force", is_flag=True, help="Also while other processes use it.")
+def stop(*, force: bool) -> None:
+    """Stop the bundled PostgreSQL."""
+    from app.main import embedded_server
+
+    server = embedded_server(_bundled())
+    was_running = server.status().is_running
+    server.stop(force=force)
+    click.echo("stopped" if was_running else "was not running")
+
+
+@database.command()
+def url() -> None:
+    """Print the URL of the database, password included."""
+    from app.db.urls import DatabaseURL
+    from app.main import DATABASE_NAME, embedded_server
+
+    settings = load_settings()
+    if settings.database_url is not None:
+        click.echo(DatabaseURL.parse(settings.database_url.get_secret_value()).asyncpg_dsn)
+        return
+    server = embedded_server(settings)
+    if not server.status().is_running:
+        raise EmbeddedDatabaseError("the bundled server is not running: `haulage db start`")
+    click.echo(server.url(DATABASE_NAME))
+
+
+@database.command(context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def psql(arguments: tuple[str, ...]) -> None:
+    """Open psql on the database; further arguments go to it (-c 'select ...')."""
+    from app.main import open_database
+
+    settings = load_settings()
+    opened = open_database(settings)
+    if opened.embedded is None:
+        _replace_process(["psql", opened.url.asyncpg_dsn, *arguments], dict(os.environ))
+    else:
+        from app.main import DATABASE_NAME
+
+        command, environment = opened.embedded.psql_command(DATABASE_NAME, *arguments)
+        try:
+            code = _run(command, environment)
+        finally:
+            opened.close()
+        raise click.exceptions.Exit(code)
+
+
+@database.command()
+@click.argument("revision", default="head")
+def upgrade(revision: str) -> None:
+    """Bring the schema to REVISION (default: the newest)."""
+    from app.db import migrate
+    from app.main import open_database
+
+    opened = open_database(load_settings())
+    try:
+        before = migrate.state(opened.url)
+        migrate.upgrade(opened.url, revision)
+        after = migrate.state(opened.url)
+    finally:
+        opened.close()
+    if before.found == after.found:
+        click.echo(f"already at {after.found}")
+    else:
+        click.echo(f"upgraded from {before.found or 'nothing'} to {after.found}")
+
+
+@database.command()
+@click.argument("revision")
+@click.confirmation_option(
+    prompt="Downgrading drops what the newer revisions added, with its data. Go on?"
+)
+def downgrade(revision: str) -> None:
+    """Take the schema back to REVISION; `base` removes it with everything in it."""
+    from app.db import migrate
+    from app.main import open_database
+
+    opened = open_database(load_settings())
+    try:
+        migrate.downgrade(opened.url, revision)
+        after = migrate.state(opened.url)
+    finally:
+        opened.close()
+    click.echo(f"now at {after.found or 'nothing'}")
+
+
+@database.command()
+def current() -> None:
+    """Print the revision of the schema and the one that this program needs."""
+    from app.db import migrate
+    from app.main import open_database
+
+    opened = open_database(load_settings())
+    try:
+        found = migrate.state(opened.url)
+    finally:
+        opened.close()
+    click.echo(f"database: {found.found or 'none'}\nprogram:  {found.wanted}")
+
+
+@database.command()
+def check() -> None:
+    """Compare the schema with what this program needs; exit code 1 where they differ."""
+    from app.db import migrate
+    from app.main import open_database
+
+    opened = open_database(load_settings())
+    try:
+        migrate.state(opened.url).require_current()
+        differences = migrate.differences(opened.url)
+    finally:
+        opened.close()
+    if differences:
+        click.echo(differences, err=True)
+        raise click.exceptions.Exit(1)
+    click.echo("the schema is as it should be")
+
+
+def _bundled() -> Settings:
+    settings = load_settings()
+    if settings.database_url is not None:
+        raise EmbeddedDatabaseError(
+            "HAULAGE_DATABASE_URL or DATABASE_URL is set: unset it to use the bundled server"
+        )
+    return settings
+
+
+def _replace_process(command: list[str], environment: dict[str, str]) -> None:
+    import shutil
+
+    program = shutil.which(command[0])
+    if program is None:
+        raise EmbeddedDatabaseError("no psql on PATH: install PostgreSQL's client")
+    os.execve(program, command, environment)  # noqa: S606  psql takes over this terminal
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    import signal
+    import subprocess
+
+    # Ctrl-C belongs to psql, which then only cancels its query.
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return subprocess.run(command, env=environment, check=False).returncode
+    finally:
+        signal.signal(signal.SIGINT, previous)

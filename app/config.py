@@ -1,0 +1,216 @@
+"""Settings: the only reader of the environment. Workers never import this module.
+
+Sources, strongest first: environment (HAULAGE_*), `.env` in the working directory, files in the
+secrets folders. A bad value is refused at start with its name, value and remedy.
+"""
+
+import json
+import math
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from app.domain.errors import ConfigurationError
+
+PREFIX: Final = "HAULAGE_"
+POLL_INTERVAL_SECONDS: Final = 2.0
+WATCHDOG_INTERVAL_SECONDS: Final = 2.0
+NODE_LEASE_SECONDS: Final = 15.0
+PIPELINE: Final = "thematic"
+
+_SECRETS_FOLDERS: Final = ("/run/secrets", "/etc/haulage/secrets")
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may use: affinity mask and cgroup quota respected, at least 1."""
+    try:
+        allowed = len(os.sched_getaffinity(0))
+    except AttributeError:  # no affinity on this system
+        allowed = os.cpu_count() or 1
+    quota = _cgroup_cpus(Path("/sys/fs/cgroup"))
+    return max(1, allowed if quota is None else min(allowed, math.ceil(quota)))
+
+
+def _cgroup_cpus(root: Path) -> float | None:
+    """The CPU quota of this control group (version 2, then 1), None without one."""
+    try:
+        quota, period = (root / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota = (root / "cpu" / "cpu.cfs_quota_us").read_text()
+            period = (root / "cpu" / "cpu.cfs_period_us").read_text()
+        except OSError:
+            return None
+    try:
+        cpus = int(quota) / int(period)
+    except (ValueError, ZeroDivisionError):  # "max": no quota
+        return None
+    return cpus if cpus > 0 else None
+
+
+MAX_CONCURRENT_JOBS: Final = usable_cpus()
+
+
+def _parse_pipelines(value: Any) -> Any:
+    """name=module:Class pairs, or JSON with a target, or with target and arguments, by name."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if text.startswith("{"):
+        return json.loads(text)
+    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    if any("=" not in entry for entry in entries):
+        raise ValueError("write name=package.module:Class, several divided by commas, or JSON")
+    return {name.strip(): target.strip() for name, target in (e.split("=", 1) for e in entries)}
+
+
+class Settings(BaseSettings):
+    """Every setting with its default; the README's table is generated from here."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+    )
+
+    database_url: SecretStr | None = Field(
+        default=None,
+        validation_alias=AliasChoices("HAULAGE_DATABASE_URL", "DATABASE_URL"),
+        description="PostgreSQL to use; without it Haulage starts the bundled one. "
+        "`DATABASE_URL` is read too.",
+    )
+    listen_database_url: SecretStr | None = Field(
+        default=None,
+        description="The same server past a connection pooler, for LISTEN.",
+    )
+    data_dir: Path | None = Field(
+        default=None,
+        description="Folder of the bundled PostgreSQL; default `/var/lib/haulage` for root, "
+        "`~/.local/share/haulage` otherwise.",
+    )
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8000, ge=0, le=65_535, description="Port; 0 takes a free one.")
+    allow_unauthenticated: bool = Field(
+        default=False, description="Listen on other than loopback addresses without API keys."
+    )
+    max_concurrent_jobs: int = Field(
+        default_factory=usable_cpus,
+        ge=1,
+        le=1_000,
+        description="Jobs that run at once on this node; default usable CPUs (affinity, cgroup).",
+    )
+    poll_interval_seconds: float = Field(
+        default=POLL_INTERVAL_SECONDS,
+        gt=0,
+        le=3_600,
+        description="Longest wait for a job whose wake-up got lost.",
+    )
+    watchdog_interval_seconds: float = Field(
+        default=WATCHDOG_INTERVAL_SECONDS,
+        gt=0,
+        le=60,
+        description="Between two looks for lost, dead or overdue jobs.",
+    )
+    node_lease_seconds: float = Field(
+        default=NODE_LEASE_SECONDS,
+        ge=1,
+        le=15,
+        description="A node that has not renewed for so long is lost.",
+    )
+    heartbeat_interval_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="Between two renewals, at most a quarter of the lease; default a fifth of it.",
+    )
+    shutdown_grace_seconds: float = Field(
+        default=30.0, ge=0, le=86_400, description="How long a stopping node lets its jobs go on."
+    )
+    kill_grace_seconds: float = Field(
+        default=5.0, ge=0, le=600, description="Between SIGTERM and SIGKILL of a job's processes."
+    )
+    pipeline: str = Field(
+        default=PIPELINE, min_length=1, description="Pipeline of jobs that name none."
+    )
+    pipelines: Annotated[dict[str, Any], NoDecode, BeforeValidator(_parse_pipelines)] = Field(
+        default_factory=dict,
+        description="More pipelines: `name=package.module:Class`, or JSON with constructor "
+        'arguments: `{"name": {"target": "package.module:Class", "arguments": {"size": 3}}}`.',
+    )
+    start_method: Literal["forkserver", "spawn"] = Field(
+        default="forkserver" if platform.system() == "Linux" else "spawn",
+        description="How worker processes start: `forkserver` (preloaded, Linux) or `spawn`.",
+    )
+    auto_migrate: bool = Field(
+        default=False,
+        description="Upgrade a given database's schema at start (the bundled one always is).",
+    )
+    notify: bool = Field(
+        default=True, description="Wake schedulers by NOTIFY; without it they poll."
+    )
+    log_format: Literal["console", "json"] = Field(
+        default="console", description="Log lines for people or as JSON."
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="INFO", description="Least level that is logged."
+    )
+
+    @model_validator(mode="after")
+    def _check_heartbeat(self) -> Self:
+        if self.heartbeat_seconds > self.node_lease_seconds / 4:
+            raise ValueError(
+                f"HAULAGE_HEARTBEAT_INTERVAL_SECONDS={self.heartbeat_seconds}: make it at most a "
+                f"quarter of HAULAGE_NODE_LEASE_SECONDS={self.node_lease_seconds}, or a busy "
+                "moment counts as a lost node"
+            )
+        return self
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """Between two renewals of the node's lease."""
+        return self.heartbeat_interval_seconds or self.node_lease_seconds / 5
+
+
+def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Settings from the environment and its files; `overrides` (by field name) win.
+
+    Raises:
+        ConfigurationError: naming the first bad setting, its value and the remedy.
+    """
+    folders = [folder for folder in _SECRETS_FOLDERS if Path(folder).is_dir()]
+    given = {name: value for name, value in (overrides or {}).items() if value is not None}
+    try:
+        return Settings(_secrets_dir=folders or None, **_by_alias(given))  # type: ignore[call-arg]
+    except ValidationError as error:
+        raise _configuration_error(error) from None
+    except ValueError as error:  # a source that cannot be parsed at all
+        raise ConfigurationError(PREFIX + "*", "", str(error)) from None
+
+
+def _by_alias(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    aliases = {"database_url": "HAULAGE_DATABASE_URL"}
+    return {aliases.get(name, name): value for name, value in overrides.items()}
+
+
+def _configuration_error(error: ValidationError) -> ConfigurationError:
+    first = error.errors()[0]
+    location = str(first["loc"][0]) if first["loc"] else ""
+    name = location if location.isupper() else PREFIX + location.upper()
+    if not location:
+        # A rule over several settings: its message names them.
+        return ConfigurationError("settings", "", str(first["msg"]).removeprefix("Value error, "))
+    value = "***" if "URL" in name else first.get("input")
+    return ConfigurationError(name, value, str(first["msg"]))

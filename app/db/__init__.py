@@ -1,0 +1,1 @@
+"""Databases behind the domain: one package per engine."""

@@ -1,0 +1,163 @@
+"""`DBInterface`: everything that Haulage asks of a database; adapters implement it.
+
+Contract of every method: it is one short piece of work with a bounded wait; it raises
+`DatabaseUnavailableError` where the store cannot be reached or does not answer in time, and then
+may or may not have happened unless its docstring says more. All instants are the store's own clock.
+Every write about a running job takes a `Claim` and changes nothing unless that claim is the
+running one; the suite in tests/contract holds every adapter to this page.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, Protocol
+
+from app.domain.jobs import (
+    Attempt,
+    Claim,
+    ClaimedJob,
+    Job,
+    JobOptions,
+    LogLine,
+    Milestone,
+    NodeInfo,
+    Progress,
+    RunningJob,
+    Usage,
+)
+from app.domain.lifecycle import Verdict
+
+
+class DBInterface(Protocol):
+    """The store of jobs, their history and the nodes that run them."""
+
+    async def open(self) -> None:
+        """Connect; optional, every other method connects by itself at first use."""
+
+    async def close(self) -> None:
+        """Give every connection back within a few seconds; a second call does nothing."""
+
+    async def ping(self) -> None:
+        """Return once the store has answered; DatabaseUnavailableError otherwise."""
+
+    # -- submitting and reading ---------------------------------------------------------------
+
+    async def insert_pending_job(
+        self, payload: dict[str, Any] | str, options: JobOptions | None = None
+    ) -> str:
+        """Store a new pending job durably and return its id, then wake schedulers if it is due.
+
+        Args:
+            payload: an object, or its JSON text (which the caller has checked).
+
+        Raises:
+            InvalidJsonError: the payload holds something that could not come back unchanged.
+            TooLargeError: the payload exceeds MAX_PAYLOAD_BYTES.
+
+        A lost connection is retried under the same id, so the job exists once or not at all.
+        """
+
+    async def get_job(self, job_id: str) -> Job:
+        """The job with the state of its latest attempt; JobNotFoundError."""
+
+    async def list_milestones(self, job_id: str) -> list[Milestone]:
+        """The stages that the job entered, oldest first, over all attempts; [] if unknown."""
+
+    async def list_attempts(self, job_id: str) -> list[Attempt]:
+        """Every claim of the job, oldest first; [] if unknown."""
+
+    async def list_logs(self, job_id: str, limit: int = 1_000) -> list[LogLine]:
+        """The last `limit` log lines of the job, oldest first; [] if unknown."""
+
+    async def get_result(self, job_id: str) -> bytes | None:
+        """The stored result as JSON bytes, None while there is none; JobNotFoundError."""
+
+    # -- claiming -----------------------------------------------------------------------------
+
+    async def claim_next_pending_job(
+        self, node_id: str, pipelines: Sequence[str] | None = None
+    ) -> ClaimedJob | None:
+        """Claim the due job that is first by (priority desc, run_at, id), None if there is none.
+
+        Guarantees as `claim_pending_jobs`.
+        """
+
+    async def claim_pending_jobs(
+        self, node_id: str, limit: int, pipelines: Sequence[str] | None = None
+    ) -> list[ClaimedJob]:
+        """Claim at most `limit` due jobs in the order (priority desc, run_at, id).
+
+        A job goes to one claimer only. Rows that another transaction holds are passed over
+        without waiting, so are paused queues and, where `pipelines` is given, other pipelines. A
+        claim raises claim_no and attempt and opens an attempt row, all in the same transaction.
+        A node that is not registered, draining or whose lease has ended gets nothing.
+        """
+
+    async def count_running_jobs(self, node_id: str | None = None) -> int:
+        """How many jobs are running, on one node or in all."""
+
+    async def list_running_jobs(self, node_id: str) -> list[RunningJob]:
+        """The jobs that the store believes to run on this node."""
+
+    async def list_lost_jobs(self, limit: int) -> list[RunningJob]:
+        """At most `limit` running jobs whose node is stopped, unknown or past its lease."""
+
+    # -- the holder's writes ------------------------------------------------------------------
+
+    async def load_payload(self, claim: Claim) -> str:
+        """The payload's JSON text; LeaseLostError."""
+
+    async def report_started(self, claim: Claim, pid: int) -> None:
+        """Note the worker's process id in the attempt; LeaseLostError."""
+
+    async def report_progress(
+        self, claim: Claim, progress: Progress, *, is_milestone: bool = False
+    ) -> None:
+        """Replace the attempt's latest progress; a milestone is kept for good. LeaseLostError."""
+
+    async def append_logs(self, claim: Claim, lines: Sequence[LogLine]) -> None:
+        """Add lines to the job's log; LeaseLostError."""
+
+    async def save_checkpoint(self, claim: Claim, stage: str, data: str) -> None:
+        """Keep JSON text as the job's intermediate result of `stage`, replacing an earlier one.
+
+        Raises LeaseLostError, and TooLargeError above MAX_CHECKPOINT_BYTES.
+        """
+
+    async def load_checkpoint(self, job_id: str, stage: str) -> str | None:
+        """The JSON text kept under `stage` by any attempt of the job, else None."""
+
+    async def finish_job(self, claim: Claim, verdict: Verdict, usage: Usage | None = None) -> bool:
+        """Write the end of an attempt: status, result, attempt row and event in one transaction.
+
+        Returns whether this call settled the claim; False changes nothing and means that
+        somebody else settled it or that the job was claimed anew. Repeating it is safe.
+        """
+
+    async def rescue_job(self, claim: Claim, verdict: Verdict) -> bool:
+        """As `finish_job`, and only if the claim's node is still lost in the same transaction."""
+
+    # -- nodes --------------------------------------------------------------------------------
+
+    async def register_node(self, node: NodeInfo) -> None:
+        """Make the node known; its lease runs from now."""
+
+    async def renew_node(self, node_id: str) -> bool:
+        """Extend the node's lease from now; False once it has ended: it never comes back."""
+
+    async def drain_node(self, node_id: str) -> None:
+        """The node claims nothing any more but goes on renewing."""
+
+    async def deregister_node(self, node_id: str) -> None:
+        """End the node; what it still runs may be rescued at once."""
+
+    # -- wake-ups -----------------------------------------------------------------------------
+
+    def wake_ups(self) -> AsyncGenerator[None, None]:
+        """Yields when jobs may have become due: after an insert anywhere, and after every gap.
+
+        Wake-ups are hints: several inserts may give one, and none may come (poll as well). The
+        iterator reconnects by itself and never ends; close it with `aclose`.
+        """
+
+
+DBFactory = Callable[[], DBInterface]
+"""Builds an unconnected adapter; picklable, so that it can cross into a worker process."""

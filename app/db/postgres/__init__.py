@@ -1,0 +1,1 @@
+"""PostgreSQL: the store itself and the embedded server for those who have none."""

@@ -1,0 +1,411 @@
+"""`PostgresJobsDB`: the jobs in PostgreSQL, one method per named statement and no SQL text.
+
+Connects lazily and keeps a small pool. It knows the store only: no scheduling, no processes.
+"""
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import asyncpg
+
+from app.db.ids import as_uuid, new_id
+from app.db.postgres.connections import (
+    close_quietly,
+    create_pool,
+    unavailable_errors,
+)
+from app.db.postgres.listener import DebouncedNotify, WakeUpListener
+from app.db.postgres.statements import STATEMENTS
+from app.domain.errors import DatabaseUnavailableError, JobNotFoundError, LeaseLostError
+from app.domain.jobs import (
+    INLINE_PAYLOAD_BYTES,
+    MAX_CHECKPOINT_BYTES,
+    MAX_PAYLOAD_BYTES,
+    Attempt,
+    AttemptOutcome,
+    Cause,
+    Claim,
+    ClaimedJob,
+    ErrorInfo,
+    Job,
+    JobOptions,
+    JobStatus,
+    LogLine,
+    Milestone,
+    NodeInfo,
+    Progress,
+    RunningJob,
+    Usage,
+)
+from app.domain.json_values import check_size, dump_storable
+from app.domain.lifecycle import Verdict
+from app.telemetry import Telemetry, default_telemetry
+
+_Row = TypeVar("_Row")
+_INSERT_TRIES: Final = 2
+
+
+class PostgresJobsDB:
+    """`DBInterface` on PostgreSQL 15 or newer.
+
+    Args:
+        dsn: postgresql:// URL as asyncpg takes it.
+        listen_dsn: the same for LISTEN where `dsn` leads to a pooler that cannot carry it.
+        default_pipeline: for jobs whose options name none.
+        max_connections: of the pool; the listener has one more while somebody iterates wake-ups.
+        notify: False leaves schedulers to their polling.
+
+    Everything is text and numbers, so that a partial of this class can cross into a worker.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        listen_dsn: str | None = None,
+        application_name: str = "haulage",
+        default_pipeline: str = "thematic",
+        max_connections: int = 8,
+        notify: bool = True,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self._dsn = dsn
+        self._listen_dsn = listen_dsn or dsn
+        self._application_name = application_name
+        self._default_pipeline = default_pipeline
+        self._max_connections = max_connections
+        self._is_notifying = notify
+        self._telemetry = telemetry or default_telemetry()
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._notify: DebouncedNotify | None = None
+        self._opening = asyncio.Lock()
+
+    async def open(self) -> None:
+        """See DBInterface."""
+        await self._connected()
+
+    async def close(self) -> None:
+        """See DBInterface."""
+        pool, self._pool = self._pool, None
+        notify, self._notify = self._notify, None
+        if notify is not None:
+            await notify.flush()
+        if pool is not None:
+            await close_quietly(pool)
+
+    async def ping(self) -> None:
+        """See DBInterface."""
+        pool = await self._connected()
+        async with unavailable_errors():
+            await pool.fetchval("select 1", timeout=3.0)
+
+    # -- submitting and reading ---------------------------------------------------------------
+
+    async def insert_pending_job(
+        self, payload: dict[str, Any] | str, options: JobOptions | None = None
+    ) -> str:
+        """See DBInterface."""
+        options = options or JobOptions()
+        if isinstance(payload, str):
+            text = check_size(payload, "payload", MAX_PAYLOAD_BYTES)
+        else:
+            text = dump_storable(payload, "payload", MAX_PAYLOAD_BYTES)
+        job_id = new_id()
+        arguments = (
+            UUID(job_id),
+            options.pipeline or self._default_pipeline,
+            options.queue,
+            options.priority,
+            options.run_at,
+            options.delay_seconds,
+            options.max_attempts or 1,
+            options.timeout_seconds,
+            list(options.tags),
+            json.dumps(dict(options.metadata)),
+            options.submitted_by or "",
+            text,
+        )
+        for tries_left in reversed(range(_INSERT_TRIES)):
+            try:
+                await self._execute("insert_pending_job", *arguments)
+                break
+            except DatabaseUnavailableError:
+                if not tries_left:
+                    raise
+        if options.run_at is None and options.delay_seconds <= 0:
+            self._request_wake_up()
+        return job_id
+
+    async def get_job(self, job_id: str) -> Job:
+        """See DBInterface."""
+        row = await self._fetch_row("get_job", _job_uuid(job_id))
+        if row is None:
+            raise JobNotFoundError(job_id)
+        return _job(row)
+
+    async def list_milestones(self, job_id: str) -> list[Milestone]:
+        """See DBInterface."""
+        return await self._fetch_as(Milestone, "list_milestones", as_uuid(job_id))
+
+    async def list_attempts(self, job_id: str) -> list[Attempt]:
+        """See DBInterface."""
+        attempts = await self._fetch_as(Attempt, "list_attempts", as_uuid(job_id))
+        return [
+            dataclasses.replace(
+                attempt,
+                outcome=attempt.outcome and AttemptOutcome(attempt.outcome),
+                cause=attempt.cause and Cause(attempt.cause),
+            )
+            for attempt in attempts
+        ]
+
+    async def list_logs(self, job_id: str, limit: int = 1_000) -> list[LogLine]:
+        """See DBInterface."""
+        return await self._fetch_as(LogLine, "list_logs", as_uuid(job_id), limit)
+
+    async def get_result(self, job_id: str) -> bytes | None:
+        """See DBInterface."""
+        row = await self._fetch_row("get_result", _job_uuid(job_id))
+        if row is None:
+            raise JobNotFoundError(job_id)
+        return None if row["result"] is None else row["result"].encode()
+
+    # -- claiming -----------------------------------------------------------------------------
+
+    async def claim_next_pending_job(
+        self, node_id: str, pipelines: Sequence[str] | None = None
+    ) -> ClaimedJob | None:
+        """See DBInterface."""
+        claimed = await self.claim_pending_jobs(node_id, 1, pipelines)
+        return claimed[0] if claimed else None
+
+    async def claim_pending_jobs(
+        self, node_id: str, limit: int, pipelines: Sequence[str] | None = None
+    ) -> list[ClaimedJob]:
+        """See DBInterface."""
+        known = None if pipelines is None else list(pipelines)
+        return await self._fetch_as(
+            ClaimedJob, "claim_pending_jobs", UUID(node_id), limit, known, INLINE_PAYLOAD_BYTES
+        )
+
+    async def count_running_jobs(self, node_id: str | None = None) -> int:
+        """See DBInterface."""
+        row = await self._fetch_row("count_running_jobs", node_id and UUID(node_id))
+        return 0 if row is None else int(row["n"])
+
+    async def list_running_jobs(self, node_id: str) -> list[RunningJob]:
+        """See DBInterface."""
+        return await self._fetch_as(RunningJob, "list_running_jobs", UUID(node_id))
+
+    async def list_lost_jobs(self, limit: int) -> list[RunningJob]:
+        """See DBInterface."""
+        return await self._fetch_as(RunningJob, "list_lost_jobs", limit)
+
+    # -- the holder's writes ------------------------------------------------------------------
+
+    async def load_payload(self, claim: Claim) -> str:
+        """See DBInterface."""
+        row = await self._held("load_payload", claim)
+        return str(row["payload"])
+
+    async def report_started(self, claim: Claim, pid: int) -> None:
+        """See DBInterface."""
+        await self._held("report_started", claim, pid)
+
+    async def report_progress(
+        self, claim: Claim, progress: Progress, *, is_milestone: bool = False
+    ) -> None:
+        """See DBInterface."""
+        await self._held(
+            "report_progress",
+            claim,
+            progress.fraction,
+            progress.stage,
+            progress.message,
+            is_milestone,
+        )
+
+    async def append_logs(self, claim: Claim, lines: Sequence[LogLine]) -> None:
+        """See DBInterface."""
+        await self._held(
+            "append_logs",
+            claim,
+            [line.at for line in lines],
+            [line.level for line in lines],
+            [line.source for line in lines],
+            [line.text for line in lines],
+        )
+
+    async def save_checkpoint(self, claim: Claim, stage: str, data: str) -> None:
+        """See DBInterface."""
+        check_size(data, f"checkpoint {stage!r}", MAX_CHECKPOINT_BYTES)
+        await self._held("save_checkpoint", claim, stage, data)
+
+    async def load_checkpoint(self, job_id: str, stage: str) -> str | None:
+        """See DBInterface."""
+        row = await self._fetch_row("load_checkpoint", as_uuid(job_id), stage)
+        return None if row is None else str(row["data"])
+
+    async def finish_job(self, claim: Claim, verdict: Verdict, usage: Usage | None = None) -> bool:
+        """See DBInterface."""
+        arguments = _finish_arguments(claim, verdict, usage)
+        is_settled = await self._fetch_row("finish_job", *arguments) is not None
+        if is_settled and verdict.status is JobStatus.PENDING and verdict.delay_seconds <= 0:
+            self._request_wake_up()
+        return is_settled
+
+    async def rescue_job(self, claim: Claim, verdict: Verdict) -> bool:
+        """See DBInterface."""
+        pool = await self._connected()
+        async with unavailable_errors(), pool.acquire() as connection, connection.transaction():
+            lost = await connection.fetchrow(
+                STATEMENTS["hold_lost_job"].sql, UUID(claim.job_id), claim.claim_no
+            )
+            if lost is None:
+                return False
+            arguments = _finish_arguments(claim, verdict, usage=None)
+            await connection.fetchrow(STATEMENTS["finish_job"].sql, *arguments)
+        if verdict.status is JobStatus.PENDING:
+            self._request_wake_up()
+        return True
+
+    # -- nodes --------------------------------------------------------------------------------
+
+    async def register_node(self, node: NodeInfo) -> None:
+        """See DBInterface."""
+        await self._execute(
+            "register_node",
+            UUID(node.id),
+            node.name,
+            node.pid,
+            node.version,
+            node.capacity,
+            node.lease_seconds,
+        )
+
+    async def renew_node(self, node_id: str) -> bool:
+        """See DBInterface."""
+        return await self._fetch_row("renew_node", UUID(node_id)) is not None
+
+    async def drain_node(self, node_id: str) -> None:
+        """See DBInterface."""
+        await self._execute("drain_node", UUID(node_id))
+
+    async def deregister_node(self, node_id: str) -> None:
+        """See DBInterface."""
+        await self._execute("deregister_node", UUID(node_id))
+
+    # -- wake-ups -----------------------------------------------------------------------------
+
+    async def wake_ups(self) -> AsyncGenerator[None, None]:
+        """See DBInterface."""
+        listening = WakeUpListener(self._listen_dsn, self._telemetry).wake_ups()
+        try:
+            async for _ in listening:
+                yield
+        finally:
+            await listening.aclose()
+
+    # -- plumbing -----------------------------------------------------------------------------
+
+    async def _connected(self) -> "asyncpg.Pool[asyncpg.Record]":
+        async with self._opening:
+            if self._pool is None:
+                pool = create_pool(self._dsn, self._application_name, self._max_connections)
+                async with unavailable_errors():
+                    await pool
+                self._pool = pool
+                self._notify = DebouncedNotify(pool) if self._is_notifying else None
+        return self._pool
+
+    def _request_wake_up(self) -> None:
+        if self._notify is not None:
+            self._notify.request()
+
+    async def _execute(self, name: str, *arguments: object) -> None:
+        pool = await self._connected()
+        async with unavailable_errors():
+            await pool.execute(STATEMENTS[name].sql, *arguments)
+
+    async def _fetch_row(self, name: str, *arguments: object) -> asyncpg.Record | None:
+        pool = await self._connected()
+        async with unavailable_errors():
+            return await pool.fetchrow(STATEMENTS[name].sql, *arguments)
+
+    async def _fetch_as(self, row_class: type[_Row], name: str, *arguments: object) -> list[_Row]:
+        pool = await self._connected()
+        async with unavailable_errors():
+            rows = await pool.fetch(STATEMENTS[name].sql, *arguments)
+        return [row_class(**row) for row in rows]
+
+    async def _held(self, name: str, claim: Claim, *arguments: object) -> asyncpg.Record:
+        row = await self._fetch_row(name, UUID(claim.job_id), claim.claim_no, *arguments)
+        if row is None:
+            raise LeaseLostError(claim.job_id, claim.claim_no)
+        return row
+
+
+def _job_uuid(job_id: str) -> UUID:
+    key = as_uuid(job_id)
+    if key is None:
+        raise JobNotFoundError(job_id)
+    return key
+
+
+def _finish_arguments(claim: Claim, verdict: Verdict, usage: Usage | None) -> tuple[object, ...]:
+    error = verdict.error or ErrorInfo("", "")
+    usage = usage or Usage()
+    return (
+        UUID(claim.job_id),
+        claim.claim_no,
+        verdict.status,
+        verdict.attempt_change,
+        verdict.node_loss_change,
+        verdict.delay_seconds,
+        verdict.outcome,
+        verdict.cause,
+        verdict.exit_code,
+        verdict.signal,
+        error.error_class or None,
+        error.message or None,
+        error.traceback,
+        usage.peak_memory_bytes,
+        usage.cpu_seconds,
+        verdict.result,
+    )
+
+
+def _job(row: asyncpg.Record) -> Job:
+    fraction: float | None = row["progress_fraction"]
+    return Job(
+        id=row["id"],
+        status=JobStatus(row["status"]),
+        pipeline=row["pipeline"],
+        queue=row["queue"],
+        priority=row["priority"],
+        attempt=row["attempt"],
+        max_attempts=row["max_attempts"],
+        claim_no=row["claim_no"],
+        node_losses=row["node_losses"],
+        node_id=row["node_id"],
+        pid=row["pid"],
+        timeout_seconds=row["timeout_seconds"],
+        tags=tuple(row["tags"]),
+        metadata=json.loads(row["metadata"]),
+        created_at=row["created_at"],
+        run_at=row["run_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        cancel_requested_at=row["cancel_requested_at"],
+        progress=None
+        if fraction is None
+        else Progress(fraction, row["progress_stage"], row["progress_message"]),
+        error=None
+        if row["error_class"] is None
+        else ErrorInfo(row["error_class"], row["error_message"] or "", row["traceback"]),
+        cause=row["cause"] and Cause(row["cause"]),
+    )

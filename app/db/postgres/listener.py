@@ -1,0 +1,164 @@
+"""Wake-ups: the LISTEN connection and the debounced NOTIFY that feeds it.
+
+A wake-up is a hint that jobs may be due. The listener proves itself by a notification to itself at
+intervals; when that does not come back (cut network, frozen backend, a pooler that drops LISTEN) it
+reconnects with backoff and yields once for what it may have missed. Polling runs underneath, so a
+deaf listener costs latency and never a job. It must never hold a transaction open.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+import asyncpg
+
+from app.db.postgres.connections import close_quietly, connect
+from app.loops import retry_delay_seconds
+from app.telemetry import Telemetry
+
+WAKE_CHANNEL: Final = "haulage_wake"
+PROBE_INTERVAL_SECONDS: Final = 10.0
+PROBE_TIMEOUT_SECONDS: Final = 3.0
+NOTIFY_INTERVAL_SECONDS: Final = 0.02
+
+_CONNECTION_FAULTS: Final = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+class WakeUpListener:
+    """One LISTEN connection that is renewed for as long as somebody iterates."""
+
+    def __init__(
+        self,
+        dsn: str,
+        telemetry: Telemetry,
+        *,
+        probe_interval_seconds: float = PROBE_INTERVAL_SECONDS,
+        probe_timeout_seconds: float = PROBE_TIMEOUT_SECONDS,
+    ) -> None:
+        self._dsn = dsn
+        self._telemetry = telemetry
+        self._probe_interval_seconds = probe_interval_seconds
+        self._probe_timeout_seconds = probe_timeout_seconds
+        # Its own channel: other listeners are not woken by our probes.
+        self._probe_channel = f"haulage_probe_{secrets.token_hex(6)}"
+        self._woken = asyncio.Event()
+        self._proved = asyncio.Event()
+        self._gone = asyncio.Event()
+
+    async def wake_ups(self) -> AsyncGenerator[None, None]:
+        """Yield for every burst of notifications and after every reconnect."""
+        failures = 0
+        while True:
+            connection = None
+            try:
+                connection = await self._listen()
+                failures = 0
+                self._telemetry.emit("listener.connected", channel=WAKE_CHANNEL)
+                yield
+                async for _ in self._until_lost(connection):
+                    yield
+                self._telemetry.emit("listener.disconnected", reason="no answer to its own probe")
+            except _CONNECTION_FAULTS as error:
+                failures += 1
+                self._telemetry.emit("listener.disconnected", reason=repr(error))
+            finally:
+                if connection is not None:
+                    await close_quietly(connection, timeout_seconds=1.0)
+            if failures:
+                await asyncio.sleep(retry_delay_seconds(failures))
+
+    async def _listen(self) -> "asyncpg.Connection[asyncpg.Record]":
+        connection = await connect(self._dsn, "haulage-listener")
+        self._gone.clear()
+        connection.add_termination_listener(lambda _: self._gone.set())
+        await connection.add_listener(WAKE_CHANNEL, self._on_wake)
+        await connection.add_listener(self._probe_channel, self._on_probe)
+        return connection
+
+    def _on_wake(self, *_: Any) -> None:
+        self._woken.set()
+
+    def _on_probe(self, *_: Any) -> None:
+        self._proved.set()
+
+    async def _until_lost(
+        self, connection: "asyncpg.Connection[asyncpg.Record]"
+    ) -> AsyncGenerator[None, None]:
+        while True:
+            woken = await self._first_of(self._woken, self._gone, self._probe_interval_seconds)
+            if self._gone.is_set():
+                return
+            if woken:
+                self._woken.clear()
+                yield
+            elif not await self._hears(connection):
+                return
+
+    async def _hears(self, connection: "asyncpg.Connection[asyncpg.Record]") -> bool:
+        self._proved.clear()
+        try:
+            async with asyncio.timeout(self._probe_timeout_seconds):
+                await connection.execute("select pg_notify($1, '')", self._probe_channel)
+                await self._proved.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    @staticmethod
+    async def _first_of(
+        wanted: asyncio.Event, other: asyncio.Event, timeout_seconds: float
+    ) -> bool:
+        waiting = {asyncio.create_task(wanted.wait()), asyncio.create_task(other.wait())}
+        try:
+            await asyncio.wait(
+                waiting, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        return wanted.is_set()
+
+
+class DebouncedNotify:
+    """Sends one NOTIFY for many wishes: the first at once, later ones at most each 20 ms.
+
+    Sent after the inserting transaction on a connection of its own: inside it, NOTIFY takes a
+    database-wide lock at commit (measured: 0.2 to 0.35 of the insert rate with 32 committers).
+    A lost notification costs one poll interval, never a job.
+    """
+
+    def __init__(
+        self,
+        pool: "asyncpg.Pool[asyncpg.Record]",
+        interval_seconds: float = NOTIFY_INTERVAL_SECONDS,
+    ) -> None:
+        self._pool = pool
+        self._interval_seconds = interval_seconds
+        self._is_wanted = False
+        self._task: asyncio.Task[None] | None = None
+        self.sent = 0
+
+    def request(self) -> None:
+        """Have schedulers woken soon; returns at once."""
+        self._is_wanted = True
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._send_wanted(), name="haulage-notify")
+
+    async def flush(self) -> None:
+        """Return once every wish has been sent or has failed."""
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=2.0)
+
+    async def _send_wanted(self) -> None:
+        while self._is_wanted:
+            self._is_wanted = False
+            try:
+                async with self._pool.acquire(timeout=2.0) as connection:
+                    await connection.execute(f"notify {WAKE_CHANNEL}", timeout=2.0)
+                self.sent += 1
+            except _CONNECTION_FAULTS:
+                # Polling covers it, and the next insert tries again.
+                return
+            await asyncio.sleep(self._interval_seconds)

@@ -1,0 +1,148 @@
+-- What the holder of a claim writes. Each statement tests (job, claim_no, running) on the job's
+-- row under its lock: the loser of a claim changes nothing, and events of one job commit in the
+-- order of their ids. Each returns one row where the claim holds, none where it is lost.
+
+-- name: load_payload
+-- The payload of a claimed job, for workers whose payload was too large to cross with the claim.
+select p.payload::text as payload
+from haulage.jobs j
+join haulage.job_payloads p on p.job_id = j.id
+where j.id = $1 and j.claim_no = $2 and j.status = 'running';
+
+-- name: report_started
+-- The worker process $3 is up and holds the claim.
+with held as (
+    select id, claim_no
+    from haulage.jobs
+    where id = $1 and claim_no = $2 and status = 'running'
+    for no key update
+)
+update haulage.job_attempts a
+set pid = $3
+from held
+where a.job_id = held.id and a.claim_no = held.claim_no
+returning 1 as held;
+
+-- name: report_progress
+-- Latest progress of the attempt; where $6 is true the stage is also kept for good.
+with
+held as (
+    select id, claim_no, attempt
+    from haulage.jobs
+    where id = $1 and claim_no = $2 and status = 'running'
+    for no key update
+),
+milestone as (
+    insert into haulage.job_events (job_id, claim_no, attempt, kind, stage, fraction, message)
+    select id, claim_no, attempt, 'milestone', $4, $3, $5 from held where $6
+)
+update haulage.job_attempts a
+set progress_fraction = $3,
+    progress_stage = $4,
+    progress_message = $5,
+    progress_at = now()
+from held
+where a.job_id = held.id and a.claim_no = held.claim_no
+returning 1 as held;
+
+-- name: append_logs
+-- Lines in their order: instants $3, levels $4, sources $5, texts $6.
+with
+held as (
+    select id, claim_no, attempt
+    from haulage.jobs
+    where id = $1 and claim_no = $2 and status = 'running'
+    for no key update
+),
+lines as (
+    insert into haulage.job_logs (job_id, claim_no, attempt, at, level, source, line)
+    select held.id, held.claim_no, held.attempt, l.at, l.level, l.source, l.line
+    from held
+    cross join unnest($3::timestamptz[], $4::smallint[], $5::text[], $6::text[])
+        with ordinality as l (at, level, source, line, position)
+    order by l.position
+)
+select 1 as held from held;
+
+-- name: save_checkpoint
+-- The intermediate result $4 of stage $3 replaces an earlier one.
+with
+held as (
+    select id, claim_no
+    from haulage.jobs
+    where id = $1 and claim_no = $2 and status = 'running'
+    for no key update
+),
+saved as (
+    insert into haulage.job_checkpoints (job_id, stage, claim_no, data)
+    select id, $3, claim_no, $4::jsonb from held
+    on conflict (job_id, stage) do update
+    set claim_no = excluded.claim_no, data = excluded.data, saved_at = now()
+)
+select 1 as held from held;
+
+-- name: load_checkpoint
+-- The intermediate result of stage $2, whichever attempt saved it.
+select data::text as data
+from haulage.job_checkpoints
+where job_id = $1 and stage = $2;
+
+-- name: finish_job
+-- The end of an attempt, all of it or nothing: status, attempt row, result, event.
+with
+ended as (
+    update haulage.jobs
+    set status = $3,
+        attempt = attempt + $4,
+        node_losses = node_losses + $5,
+        run_at = case when $3 = 'pending' then now() + make_interval(secs => $6) else run_at end,
+        finished_at = case when $3 <> 'pending' then now() end
+    where id = $1 and claim_no = $2 and status = 'running'
+    returning id, claim_no, attempt, status
+),
+-- The attempt keeps the number under which it ran; a refund concerns the job's count only.
+closed as (
+    update haulage.job_attempts a
+    set ended_at = now(),
+        outcome = $7,
+        cause = $8,
+        exit_code = $9,
+        signal = $10,
+        error_class = $11,
+        error_message = $12,
+        traceback = $13,
+        peak_memory_bytes = $14,
+        cpu_seconds = $15,
+        progress_fraction = case when $7 = 'completed' then 1 else progress_fraction end
+    from ended
+    where a.job_id = ended.id and a.claim_no = ended.claim_no
+    returning a.attempt
+),
+-- A retried job may have left a result of an earlier life.
+stored as (
+    insert into haulage.job_results (job_id, claim_no, result)
+    select id, claim_no, $16::jsonb from ended where $16::text is not null
+    on conflict (job_id) do update
+    set claim_no = excluded.claim_no, result = excluded.result, created_at = now()
+),
+event as (
+    insert into haulage.job_events (job_id, claim_no, attempt, kind, stage, message)
+    select ended.id, ended.claim_no, closed.attempt, 'status', ended.status, $12
+    from ended cross join closed
+)
+select 1 as held from ended;
+
+-- name: hold_lost_job
+-- Locks a running job whose node is lost. A node's lease cannot be renewed once it has ended, so
+-- what this finds stays true until the transaction that ends the attempt commits.
+select 1 as held
+from haulage.jobs j
+where j.id = $1 and j.claim_no = $2 and j.status = 'running'
+  and not exists (
+      select
+      from haulage.nodes n
+      where n.id = j.node_id
+        and n.state <> 'stopped'
+        and n.heartbeat_at + make_interval(secs => n.lease_seconds) > now()
+  )
+for no key update of j;

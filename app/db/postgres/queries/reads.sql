@@ -1,0 +1,50 @@
+-- Reads of one job; lists with filters are composed elsewhere.
+
+-- name: get_job
+-- A job with the state of its latest attempt.
+select
+    j.id::text as id, j.status, j.pipeline, j.queue, j.priority::int as priority,
+    j.attempt, j.max_attempts, j.claim_no, j.node_losses,
+    j.node_id::text as node_id, a.pid, j.timeout_seconds,
+    j.tags, j.metadata::text as metadata,
+    j.created_at, j.run_at, j.started_at, j.finished_at, j.cancel_requested_at,
+    a.progress_fraction, a.progress_stage, a.progress_message,
+    a.error_class, a.error_message, a.traceback, a.cause
+from haulage.jobs j
+left join haulage.job_attempts a on a.job_id = j.id and a.claim_no = j.claim_no
+where j.id = $1;
+
+-- name: list_milestones
+-- The stages that a job entered, oldest first.
+select id, attempt, stage, fraction, message, created_at
+from haulage.job_events
+where job_id = $1 and kind = 'milestone'
+order by id;
+
+-- name: list_attempts
+-- Every claim of a job, oldest first.
+select
+    claim_no, attempt, node_id::text as node_id, pid, started_at, ended_at, outcome, cause,
+    exit_code, signal, error_class, error_message, traceback, peak_memory_bytes, cpu_seconds
+from haulage.job_attempts
+where job_id = $1
+order by claim_no;
+
+-- name: list_logs
+-- The last $2 lines of a job's log, oldest first.
+select level::int as level, source, line as text, at
+from (
+    select id, level, source, line, at
+    from haulage.job_logs
+    where job_id = $1
+    order by id desc
+    limit $2
+) last_lines
+order by id;
+
+-- name: get_result
+-- Whether the job exists, and its result as stored.
+select r.result::text as result
+from haulage.jobs j
+left join haulage.job_results r on r.job_id = j.id
+where j.id = $1;

@@ -1,0 +1,1 @@
+"""What Haulage is about, free of databases, processes and HTTP: values, transitions, errors."""

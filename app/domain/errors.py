@@ -1,0 +1,116 @@
+"""The exception tree. Each error carries its facts as fields; its message is built from them."""
+
+
+class HaulageError(Exception):
+    """Base of every error that Haulage raises on purpose."""
+
+
+class ConfigurationError(HaulageError):
+    """A setting is missing or wrong; the message names setting, value and remedy."""
+
+    def __init__(self, setting: str, value: object, remedy: str) -> None:
+        super().__init__(f"{setting}={value!r}: {remedy}")
+        self.setting = setting
+        self.value = value
+        self.remedy = remedy
+
+
+class DatabaseUnavailableError(HaulageError):
+    """The database cannot be reached or did not answer in time; the same call may work later."""
+
+
+class SchemaMismatchError(HaulageError):
+    """The database's schema is behind or ahead of this program.
+
+    Attributes:
+        found: the revision in the database, None where there is none.
+        wanted: the revision that this program needs.
+        remedy: the command that mends it.
+    """
+
+    def __init__(self, found: str | None, wanted: str, remedy: str) -> None:
+        at = found or "none"
+        super().__init__(f"the schema is at revision {at}, this program needs {wanted}: {remedy}")
+        self.found = found
+        self.wanted = wanted
+        self.remedy = remedy
+
+
+class EmbeddedDatabaseError(HaulageError):
+    """The bundled PostgreSQL cannot be started, reached or stopped; the message has the remedy."""
+
+
+class JobNotFoundError(HaulageError):
+    """No job has this id."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"no job {job_id}")
+        self.job_id = job_id
+
+
+class LeaseLostError(HaulageError):
+    """The claim that a write belongs to is no longer the job's current one; nothing was changed."""
+
+    def __init__(self, job_id: str, claim_no: int) -> None:
+        super().__init__(f"claim {claim_no} of job {job_id} is not the running one any more")
+        self.job_id = job_id
+        self.claim_no = claim_no
+
+
+class IllegalTransitionError(HaulageError):
+    """This event may not happen to a job in this status."""
+
+    def __init__(self, status: str, event: str) -> None:
+        super().__init__(f"a job that is {status} cannot be {event}")
+        self.status = status
+        self.event = event
+
+
+class InvalidJsonError(HaulageError):
+    """A value that the database could not store unchanged.
+
+    Attributes:
+        pointer: RFC 6901 pointer to the offending place, "" for the whole document.
+        reason: what is wrong there.
+    """
+
+    def __init__(self, pointer: str, reason: str) -> None:
+        super().__init__(f"{pointer or '/'}: {reason}")
+        self.pointer = pointer
+        self.reason = reason
+
+
+class TooLargeError(HaulageError):
+    """A payload, checkpoint or result exceeds its stated bound."""
+
+    def __init__(self, what: str, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"{what} of {size_bytes} bytes exceeds the limit of {limit_bytes} bytes")
+        self.what = what
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
+class PipelineLoadError(HaulageError):
+    """A pipeline's import path does not lead to a usable class."""
+
+    def __init__(self, target: str, reason: str) -> None:
+        super().__init__(f"pipeline {target!r} cannot be loaded: {reason}")
+        self.target = target
+        self.reason = reason
+
+
+class UnknownPipelineError(HaulageError):
+    """No pipeline is registered under this name."""
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"no pipeline {name!r}; registered: {', '.join(known) or 'none'}")
+        self.name = name
+        self.known = known
+
+
+class DatasetError(HaulageError):
+    """A file of answers cannot be read; the message says where and why."""
+
+
+class JobCancelledError(HaulageError):
+    """Raised inside a pipeline by `PipelineContext.check_cancelled` when the job is to end."""

@@ -1,0 +1,304 @@
+"""The values that travel between the parts: jobs, attempts, claims, progress, outcomes.
+
+All are frozen and slotted: whoever holds one may pass it on without fear of a later change.
+Instants are timezone-aware UTC from the database's clock; ids are UUIDs as text.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+DEFAULT_QUEUE: Final = "default"
+
+# Payloads up to this size cross to the worker with the claim; larger ones the worker reads itself.
+INLINE_PAYLOAD_BYTES: Final = 256 * 1024
+MAX_PAYLOAD_BYTES: Final = 10 * 1024 * 1024
+MAX_RESULT_BYTES: Final = 64 * 1024 * 1024
+MAX_CHECKPOINT_BYTES: Final = 64 * 1024 * 1024
+MAX_JSON_DEPTH: Final = 100
+MAX_TEXT_CHARACTERS: Final = 4_000
+MAX_TRACEBACK_CHARACTERS: Final = 32_000
+
+
+class JobStatus(StrEnum):
+    """Where a job is in its life; transitions are in `app.domain.lifecycle`."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        """True where only an explicit retry starts the job again."""
+        return self in TERMINAL_STATUSES
+
+
+TERMINAL_STATUSES: Final = frozenset(
+    {JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED},
+)
+
+
+class AttemptOutcome(StrEnum):
+    """How one attempt ended, as kept in its row; an attempt under way has none yet."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    RELEASED = "released"
+    LOST = "lost"
+
+
+class Cause(StrEnum):
+    """Why an attempt ended otherwise than by completing."""
+
+    EXCEPTION = "exception"
+    LOAD_FAILED = "load_failed"
+    START_FAILED = "start_failed"
+    RESULT_REFUSED = "result_refused"
+    EXIT_CODE = "exit_code"
+    SIGNAL = "signal"
+    OUT_OF_MEMORY = "out_of_memory"
+    TIMED_OUT = "timed_out"
+    STALLED = "stalled"
+    CANCELLED = "cancelled"
+    SHUTDOWN = "shutdown"
+    NODE_LOST = "node_lost"
+    WORKER_LOST = "worker_lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a running job is.
+
+    Attributes:
+        fraction: 0.0 to 1.0 of the whole job.
+        stage: short name of the stage under way; a change of it is a milestone.
+        message: one line for people.
+    """
+
+    fraction: float
+    stage: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorInfo:
+    """What went wrong, as plain text: nothing of the user's exception object travels on."""
+
+    error_class: str
+    message: str
+    traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """What a submitter may choose beside the payload.
+
+    Attributes:
+        pipeline: registered name; None takes the default pipeline of the settings.
+        priority: higher is claimed first, -32768 to 32767.
+        run_at: earliest start; None is now.
+        delay_seconds: earliest start counted from the insert, on the database's clock.
+        max_attempts: claims that end in failure before the job is failed; None takes 1.
+        timeout_seconds: run-time limit of one attempt; None is without a limit.
+    """
+
+    pipeline: str | None = None
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    run_at: datetime | None = None
+    delay_seconds: float = 0.0
+    max_attempts: int | None = None
+    timeout_seconds: float | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    submitted_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to write about one running job; every such write names it.
+
+    Attributes:
+        claim_no: grows at every claim of the job and is never reset: the fencing number.
+    """
+
+    job_id: str
+    claim_no: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedJob:
+    """A job as the claim statement hands it to the scheduler, columns in the statement's order.
+
+    Attributes:
+        attempt: 1 for the first attempt.
+        payload: JSON text, None where it is larger than INLINE_PAYLOAD_BYTES.
+    """
+
+    id: str
+    claim_no: int
+    pipeline: str
+    attempt: int
+    max_attempts: int
+    node_losses: int
+    timeout_seconds: float | None
+    claimed_at: datetime
+    payload: str | None
+
+    @property
+    def claim(self) -> Claim:
+        """The claim that every write about this run names."""
+        return Claim(self.id, self.claim_no)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A running row as the watchdog sees it, columns in the statement's order.
+
+    Attributes:
+        run_seconds: since the claim, by the database's clock.
+    """
+
+    id: str
+    claim_no: int
+    node_id: str
+    attempt: int
+    max_attempts: int
+    node_losses: int
+    timeout_seconds: float | None
+    run_seconds: float
+    cancel_requested: bool
+
+    @property
+    def claim(self) -> Claim:
+        """The claim that is running."""
+        return Claim(self.id, self.claim_no)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job with the state of its latest attempt: what `GET /jobs/{id}` tells.
+
+    Attributes:
+        attempt: attempts that count so far; 0 before the first claim.
+        run_at: due from here on; later than now for scheduled and waiting-for-retry jobs.
+        progress: of the latest attempt, None before it reported any.
+        error: of the latest attempt that failed.
+        cause: why the latest attempt ended, None where it completed or still runs.
+    """
+
+    id: str
+    status: JobStatus
+    pipeline: str
+    queue: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    claim_no: int
+    node_losses: int
+    node_id: str | None
+    pid: int | None
+    timeout_seconds: float | None
+    tags: tuple[str, ...]
+    metadata: Mapping[str, Any]
+    created_at: datetime
+    run_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    cancel_requested_at: datetime | None
+    progress: Progress | None
+    error: ErrorInfo | None
+    cause: Cause | None
+
+
+@dataclass(frozen=True, slots=True)
+class Milestone:
+    """A stage that a job entered, kept for good, columns in the statement's order."""
+
+    id: int
+    attempt: int
+    stage: str
+    fraction: float
+    message: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One claim of a job, columns in the statement's order."""
+
+    claim_no: int
+    attempt: int
+    node_id: str
+    pid: int | None
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: AttemptOutcome | None
+    cause: Cause | None
+    exit_code: int | None
+    signal: int | None
+    error_class: str | None
+    error_message: str | None
+    traceback: str | None
+    peak_memory_bytes: int | None
+    cpu_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of a job's log.
+
+    Attributes:
+        level: logging's number; stdout counts as INFO, stderr as WARNING.
+        source: logger name, "stdout" or "stderr".
+        at: UTC, the worker's clock (order within a job is by row id).
+    """
+
+    level: int
+    source: str
+    text: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """One boot of one scheduler process: a new id every time."""
+
+    id: str
+    name: str
+    pid: int
+    capacity: int
+    lease_seconds: float
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a worker process used up, children included.
+
+    Attributes:
+        peak_memory_bytes: largest resident set.
+        cpu_seconds: user and system time.
+    """
+
+    peak_memory_bytes: int | None = None
+    cpu_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A pipeline that jobs may name.
+
+    Attributes:
+        target: import path "package.module:Class"; imported in worker processes only.
+        arguments: keyword arguments of its constructor.
+    """
+
+    name: str
+    target: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)

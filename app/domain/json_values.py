@@ -1,0 +1,129 @@
+"""Which JSON values can be stored and come back unchanged, and errors as text that can be stored.
+
+PostgreSQL's jsonb refuses NUL characters and lone surrogates and has no NaN or infinities; depth
+and size are bounded here so that every store and every Python version behaves alike.
+"""
+
+import json
+import math
+import traceback
+from typing import Any, Final
+
+from app.domain.errors import InvalidJsonError, TooLargeError
+from app.domain.jobs import (
+    MAX_JSON_DEPTH,
+    MAX_TEXT_CHARACTERS,
+    MAX_TRACEBACK_CHARACTERS,
+    ErrorInfo,
+)
+
+# About 1,000 decimal digits: jsonb's numeric holds more, Python's own parser stops at 4,300.
+_MAX_INTEGER_BITS: Final = 3_322
+
+
+def check_storable(value: Any) -> None:
+    """Raise InvalidJsonError with the pointer of the first place that cannot be stored unchanged.
+
+    Tuples count as arrays. Works without recursion, so depth cannot exhaust the stack.
+    """
+    stack: list[tuple[Any, tuple[str, ...]]] = [(value, ())]
+    while stack:
+        item, path = stack.pop()
+        match item:
+            case None | bool():
+                continue
+            case str():
+                _check_text(item, path)
+            case int():
+                if item.bit_length() > _MAX_INTEGER_BITS:
+                    raise InvalidJsonError(_pointer(path), "integer of more than 1,000 digits")
+            case float():
+                if not math.isfinite(item):
+                    raise InvalidJsonError(_pointer(path), "NaN and infinities are not JSON")
+            case dict() | list() | tuple():
+                if len(path) >= MAX_JSON_DEPTH:
+                    raise InvalidJsonError(
+                        _pointer(path), f"nested deeper than {MAX_JSON_DEPTH} levels"
+                    )
+                stack.extend(_children(item, path))
+            case _:
+                raise InvalidJsonError(
+                    _pointer(path), f"a value of type {type(item).__name__} is not JSON"
+                )
+
+
+def dump_storable(value: Any, what: str, limit_bytes: int) -> str:
+    """`value` as compact JSON text that the database takes and gives back unchanged.
+
+    Raises:
+        InvalidJsonError: with the pointer of the offending place.
+        TooLargeError: above `limit_bytes` of UTF-8; `what` names the value in the message.
+    """
+    check_storable(value)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return check_size(text, what, limit_bytes)
+
+
+def check_size(text: str, what: str, limit_bytes: int) -> str:
+    """`text` itself; TooLargeError where its UTF-8 form exceeds `limit_bytes`."""
+    size_bytes = len(text) if text.isascii() else len(text.encode())
+    if size_bytes > limit_bytes:
+        raise TooLargeError(what, size_bytes, limit_bytes)
+    return text
+
+
+def storable_text(text: str, limit_characters: int = MAX_TEXT_CHARACTERS) -> str:
+    """`text` without NUL and lone surrogates, cut to `limit_characters` with a visible mark."""
+    clean = text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    clean = clean.encode("utf-8", "replace").decode("utf-8")
+    if len(clean) <= limit_characters:
+        return clean
+    mark = " [cut]"
+    return clean[: limit_characters - len(mark)] + mark
+
+
+def describe_exception(error: BaseException) -> ErrorInfo:
+    """Class, message and traceback of `error` as storable text, whatever its `__str__` does."""
+    try:
+        message = str(error)
+    except Exception as broken:  # noqa: BLE001  user code may raise anything here
+        message = f"(its __str__ raised {type(broken).__name__})"
+    try:
+        lines = traceback.format_exception(error)
+    except Exception:  # noqa: BLE001  the same, from a chained exception
+        lines = traceback.format_tb(error.__traceback__)
+    # The end of a traceback tells more than its beginning.
+    tail = "".join(lines)[-MAX_TRACEBACK_CHARACTERS:]
+    return ErrorInfo(
+        error_class=storable_text(type(error).__qualname__, 200),
+        message=storable_text(message),
+        traceback=storable_text(tail, MAX_TRACEBACK_CHARACTERS),
+    )
+
+
+def _children(
+    item: dict[Any, Any] | list[Any] | tuple[Any, ...], path: tuple[str, ...]
+) -> list[tuple[Any, tuple[str, ...]]]:
+    if not isinstance(item, dict):
+        return [(child, (*path, str(index))) for index, child in enumerate(item)]
+    for key in item:
+        if not isinstance(key, str):
+            raise InvalidJsonError(_pointer(path), f"key {key!r} is not a string")
+        _check_text(key, path)
+    return [(child, (*path, key)) for key, child in item.items()]
+
+
+def _check_text(text: str, path: tuple[str, ...]) -> None:
+    if "\x00" in text:
+        raise InvalidJsonError(_pointer(path), "NUL characters cannot be stored")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidJsonError(_pointer(path), "lone surrogates cannot be stored") from None
+
+
+def _pointer(path: tuple[str, ...]) -> str:
+    return "".join(
+        "/" + key.replace("~", "~0").replace("/", "~1").encode("utf-8", "replace").decode("utf-8")
+        for key in path
+    )

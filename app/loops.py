@@ -1,0 +1,124 @@
+"""The one way to run something again and again until stopped: wait, act, report, never die.
+
+    start() --> [ tick() --> wait for wake() or the interval ] --> ... --> stop()
+                    |
+                    '-- raised: report, back off with jitter, go on
+
+A loop starts once, stops idempotently and holds nothing else: its owner's `_x_once` does the work
+and can be called from tests without any loop.
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from app.telemetry import Telemetry
+
+MAX_BACKOFF_SECONDS: Final = 30.0
+
+
+def jittered_seconds(ceiling_seconds: float) -> float:
+    """A random delay between half of `ceiling_seconds` and all of it."""
+    return ceiling_seconds * random.uniform(0.5, 1.0)  # noqa: S311  spreads load, no secret
+
+
+def retry_delay_seconds(failures: int, first_seconds: float = 0.2) -> float:
+    """Jittered exponential delay after the n-th failure in a row, at most 30 s."""
+    doublings = min(max(failures - 1, 0), 16)
+    return jittered_seconds(min(MAX_BACKOFF_SECONDS, first_seconds * 2.0**doublings))
+
+
+class PeriodicLoop:
+    """Runs `tick` at once, then at each `wake()` and at least every `interval_seconds`.
+
+    Args:
+        tick: one pass of work; whatever it raises is reported and the loop goes on.
+        min_gap_seconds: wake-ups closer together than this are merged into one pass.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tick: Callable[[], Awaitable[object]],
+        interval_seconds: float,
+        telemetry: Telemetry,
+        *,
+        min_gap_seconds: float = 0.0,
+    ) -> None:
+        self.name = name
+        self._tick = tick
+        self._interval_seconds = interval_seconds
+        self._min_gap_seconds = min_gap_seconds
+        self._telemetry = telemetry
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self.ticks = 0
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """The running task, None before start and after stop."""
+        return self._task
+
+    def start(self) -> asyncio.Task[None]:
+        """Start the loop on the running event loop; a second start returns the same task."""
+        if self._task is None:
+            self._task = asyncio.create_task(self.run(), name=f"haulage-{self.name}")
+        return self._task
+
+    def wake(self) -> None:
+        """Ask for a pass soon; merged with other wishes. Call from the loop's own thread."""
+        self._wake.set()
+
+    async def stop(self, timeout_seconds: float = 2.0) -> None:
+        """End after the pass under way; a pass that hangs is cancelled after the time-out."""
+        self._stopping.set()
+        self._wake.set()
+        task, self._task = self._task, None
+        if task is None or task is asyncio.current_task():
+            return
+        _done, pending = await asyncio.wait({task}, timeout=timeout_seconds)
+        if pending:
+            task.cancel()
+            # A pass may swallow its cancellation; shutdown does not wait for it for ever.
+            await asyncio.wait({task}, timeout=1.0)
+
+    async def run(self) -> None:
+        """The loop itself, for an owner that keeps the task under its own name."""
+        self._task = asyncio.current_task()
+        self._stopping.clear()
+        failures = 0
+        while not self._stopping.is_set():
+            self._wake.clear()
+            began = time.monotonic()
+            try:
+                await self._tick()
+                failures = 0
+            except Exception as error:  # noqa: BLE001  a loop survives everything but its own end
+                failures += 1
+                self._telemetry.emit(
+                    "loop.failed", loop=self.name, error=repr(error), failures=failures
+                )
+            self.ticks += 1
+            if failures:
+                await self._pause(retry_delay_seconds(failures))
+            else:
+                await self._wait_for_wake(began)
+
+    async def _wait_for_wake(self, began: float) -> None:
+        try:
+            async with asyncio.timeout(self._interval_seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        await self._pause(self._min_gap_seconds - (time.monotonic() - began))
+
+    async def _pause(self, seconds: float) -> None:
+        # Ended by stop(), not by wake(): that is what it is for.
+        if seconds > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._stopping.wait()

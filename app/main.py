@@ -1,0 +1,323 @@
+"""The composition root: the only module that names concrete adapters and puts the parts together.
+
+settings -> database (given, or bundled) -> schema -> adapters -> QueueManager, WebServer
+"""
+
+import asyncio
+import contextlib
+import functools
+import ipaddress
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final, Literal
+
+import uvicorn
+from fastapi import FastAPI
+
+from app.api.server import NoScheduler, WebServer
+from app.config import Settings, load_settings
+from app.db import migrate
+from app.db.interface import DBFactory, DBInterface
+from app.db.postgres.adapter import PostgresJobsDB
+from app.db.postgres.embedded import EmbeddedPostgres, default_data_dir
+from app.db.urls import DatabaseURL
+from app.domain.errors import ConfigurationError, HaulageError
+from app.domain.jobs import Registration
+from app.orchestrator.manager import ManagerOptions, QueueManager
+from app.pipelines.registry import load_registrations
+from app.telemetry import Telemetry, configure_logging, default_telemetry
+
+DATABASE_NAME: Final = "haulage"
+# Open connections get this long at shutdown; jobs have their own grace.
+HTTP_GRACE_SECONDS: Final = 3
+
+Role = Literal["serve", "api", "worker"]
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database that is there and whose schema fits; `close` gives up the bundled server."""
+
+    url: DatabaseURL
+    embedded: EmbeddedPostgres | None = None
+
+    def close(self) -> None:
+        """Stop being a user of the bundled server; the last one stops it."""
+        if self.embedded is not None:
+            self.embedded.close()
+
+
+def embedded_server(settings: Settings) -> EmbeddedPostgres:
+    """The bundled PostgreSQL of these settings, not started."""
+    return EmbeddedPostgres(settings.data_dir or default_data_dir())
+
+
+def open_database(settings: Settings) -> Database:
+    """The given database, or the bundled one, started if need be and with its database made."""
+    if settings.database_url is not None:
+        return Database(DatabaseURL.parse(settings.database_url.get_secret_value()))
+    embedded = embedded_server(settings)
+    embedded.start()
+    try:
+        embedded.ensure_database(DATABASE_NAME)
+    except BaseException:
+        embedded.close()
+        raise
+    return Database(DatabaseURL.parse(embedded.url(DATABASE_NAME)), embedded)
+
+
+def ensure_schema(database: Database, settings: Settings, telemetry: Telemetry) -> None:
+    """Upgrade the bundled database, or a given one where that is wished; refuse a misfit.
+
+    Raises:
+        SchemaMismatchError: naming the command that mends it.
+    """
+    found = migrate.state(database.url)
+    if not found.is_ahead and (database.embedded is not None or settings.auto_migrate):
+        migrate.upgrade(database.url, telemetry=telemetry)
+        found = migrate.state(database.url)
+    found.require_current()
+
+
+def _make_db_impl(settings: Settings | None = None) -> DBInterface:
+    """A `DBInterface` built from the settings; it connects at first use."""
+    settings = settings or load_settings()
+    return _db_factory(open_database(settings).url, settings)()
+
+
+def _db_factory(url: DatabaseURL, settings: Settings) -> DBFactory:
+    return functools.partial(
+        PostgresJobsDB,
+        url.asyncpg_dsn,
+        listen_dsn=_listen_dsn(settings),
+        default_pipeline=settings.pipeline,
+        notify=settings.notify,
+    )
+
+
+def _worker_db_factory(url: DatabaseURL) -> DBFactory:
+    # Picklable: the adapter's class with strings and numbers. One connection per worker.
+    return functools.partial(
+        PostgresJobsDB,
+        url.asyncpg_dsn,
+        application_name="haulage-worker",
+        max_connections=1,
+        notify=False,
+    )
+
+
+def _listen_dsn(settings: Settings) -> str | None:
+    if settings.listen_database_url is None:
+        return None
+    text = settings.listen_database_url.get_secret_value()
+    return DatabaseURL.parse(text, setting="HAULAGE_LISTEN_DATABASE_URL").asyncpg_dsn
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The parts of one process, connected and not yet started."""
+
+    database: Database
+    manager: QueueManager | None
+    web: WebServer
+
+
+def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) -> Service:
+    telemetry = default_telemetry()
+    pipelines = load_registrations(settings.pipelines)
+    if settings.pipeline not in pipelines:
+        remedy = f"register it with HAULAGE_PIPELINES, or choose of {', '.join(sorted(pipelines))}"
+        raise ConfigurationError("HAULAGE_PIPELINE", settings.pipeline, remedy)
+    database = open_database(settings)
+    try:
+        ensure_schema(database, settings, telemetry)
+    except BaseException:
+        database.close()
+        raise
+    db_factory = db_factory or _db_factory(database.url, settings)
+    manager = None
+    if role != "api":
+        manager = _manager(settings, pipelines, db_factory, database.url, telemetry)
+    web = WebServer(
+        db_factory(),
+        manager or NoScheduler(),
+        pipelines=pipelines,
+        default_pipeline=settings.pipeline,
+        on_stopped=database.close,
+    )
+    return Service(database, manager, web)
+
+
+def _manager(
+    settings: Settings,
+    pipelines: Mapping[str, Registration],
+    db_factory: DBFactory,
+    url: DatabaseURL,
+    telemetry: Telemetry,
+) -> QueueManager:
+    options = ManagerOptions(
+        max_concurrent_jobs=settings.max_concurrent_jobs,
+        poll_interval_seconds=settings.poll_interval_seconds,
+        watchdog_interval_seconds=settings.watchdog_interval_seconds,
+        node_lease_seconds=settings.node_lease_seconds,
+        heartbeat_interval_seconds=settings.heartbeat_seconds,
+        shutdown_grace_seconds=settings.shutdown_grace_seconds,
+        kill_grace_seconds=settings.kill_grace_seconds,
+        start_method=settings.start_method,
+    )
+    return QueueManager(
+        db_factory,
+        pipelines=pipelines,
+        options=options,
+        telemetry=telemetry,
+        worker_db_factory=_worker_db_factory(url),
+    )
+
+
+def create_app(db_factory: DBFactory | None = None, settings: Settings | None = None) -> FastAPI:
+    """API and scheduler in one application, for any ASGI server (`uvicorn --factory`).
+
+    Args:
+        db_factory: builds the adapters instead of the settings' database.
+    """
+    return _build(settings or load_settings(), "serve", db_factory).web.app
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that begins our shutdown at the signal and reports where it listens."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        on_ready: Callable[[str, int], None],
+        on_signal: Callable[[], None],
+    ) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+        self._on_signal = on_signal
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        """Start listening, then say where."""
+        await super().startup(sockets)  # type: ignore[arg-type]
+        if self.started and self.servers:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            self._on_ready(host, port)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """End gracefully; a second signal shortens the grace instead of skipping the clean-up."""
+        # Not uvicorn's own: it would raise the signal again after a clean stop (exit code -15),
+        # and its forced exit skips the lifespan's end, where jobs are given back.
+        self.should_exit = True
+        self._on_signal()
+
+    def ask_to_stop(self) -> None:
+        """The same without a signal."""
+        self.handle_exit(signal.SIGTERM, None)
+
+
+def run(
+    role: Role,
+    settings: Settings,
+    *,
+    on_ready: Callable[[str, int], None] = lambda _host, _port: None,
+    ends_with_stdin: bool = False,
+) -> None:
+    """Run one process of Haulage until SIGTERM or SIGINT; returns after a clean stop.
+
+    Args:
+        role: "serve" (API and scheduler), "api" or "worker".
+        on_ready: told the address once requests are accepted.
+        ends_with_stdin: stop too when standard input ends, for a parent that may be killed.
+    """
+    configure_logging(settings.log_format, settings.log_level)
+    if role != "worker":
+        _refuse_open_bind(settings)
+    service = _build(settings, role)
+    try:
+        if role == "worker":
+            assert service.manager is not None  # noqa: S101  every role but "api" has one
+            asyncio.run(_run_worker(service.manager))
+        else:
+            _run_server(service, settings, on_ready, ends_with_stdin=ends_with_stdin)
+    finally:
+        service.database.close()
+
+
+def _run_server(
+    service: Service,
+    settings: Settings,
+    on_ready: Callable[[str, int], None],
+    *,
+    ends_with_stdin: bool,
+) -> None:
+    def on_signal() -> None:
+        service.web.refuse_traffic()
+        if service.manager is not None:
+            service.manager.drain()
+
+    config = uvicorn.Config(
+        service.web.app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=HTTP_GRACE_SECONDS,
+        lifespan="on",
+    )
+    server = _Server(config, on_ready, on_signal)
+
+    async def serve() -> None:
+        if ends_with_stdin:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(sys.stdin.fileno(), lambda: _at_end_of_stdin(loop, server))
+        await server.serve()
+
+    try:
+        asyncio.run(serve())
+    except SystemExit:
+        # uvicorn's way of saying that it cannot bind; the reason is in the log.
+        remedy = f"cannot listen on {settings.host}: choose another port"
+        raise ConfigurationError("HAULAGE_PORT", settings.port, remedy) from None
+    if not server.started:
+        raise HaulageError("the service could not start; the log above says why")
+
+
+def _at_end_of_stdin(loop: asyncio.AbstractEventLoop, server: _Server) -> None:
+    if not os.read(sys.stdin.fileno(), 1024):
+        loop.remove_reader(sys.stdin.fileno())
+        server.ask_to_stop()
+
+
+async def _run_worker(manager: QueueManager) -> None:
+    stopping = asyncio.Event()
+
+    def on_signal() -> None:
+        manager.drain()
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        await manager.start()
+        await stopping.wait()
+    finally:
+        await manager.stop()
+
+
+def _refuse_open_bind(settings: Settings) -> None:
+    if settings.allow_unauthenticated or settings.host == "localhost":
+        return
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(settings.host).is_loopback:
+            return
+    raise ConfigurationError(
+        "HAULAGE_HOST",
+        settings.host,
+        "anyone who reaches this address could run jobs; use 127.0.0.1 behind a proxy that "
+        "authenticates, or set HAULAGE_ALLOW_UNAUTHENTICATED=true",
+    )

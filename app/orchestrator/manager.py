@@ -1,0 +1,436 @@
+"""`QueueManager`: the scheduler of one node, on the event loop of whoever starts it.
+
+    _listener_loop:  reap -> capacity -> claim -> spawn -> wait (wake-up or poll interval)
+    _watchdog_loop:  reap -> rows against processes -> overdue, lost, stray -> other nodes' losses
+    heartbeat:       renew the node's lease; a node that cannot ends its own workers
+
+The loops share nothing but `_running_processes` and survive each other's hanging. The database is
+the truth about jobs; this module must never hold one in memory only, and never block the loop.
+"""
+
+import asyncio
+import os
+import platform
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app import __version__
+from app.config import (
+    MAX_CONCURRENT_JOBS,
+    NODE_LEASE_SECONDS,
+    POLL_INTERVAL_SECONDS,
+    WATCHDOG_INTERVAL_SECONDS,
+)
+from app.db.ids import new_id
+from app.db.interface import DBFactory, DBInterface
+from app.domain.errors import DatabaseUnavailableError
+from app.domain.jobs import Claim, ClaimedJob, NodeInfo, Registration
+from app.domain.lifecycle import (
+    AttemptBudget,
+    Cancelled,
+    NodeLost,
+    NotStarted,
+    Outcome,
+    Released,
+    Verdict,
+    decide,
+    free_slots,
+)
+from app.loops import PeriodicLoop
+from app.orchestrator import recovery
+from app.orchestrator.processes import WorkerLauncher, WorkerProcess, WorkerStartError
+from app.telemetry import Telemetry, default_telemetry
+
+LOST_JOBS_PER_PASS: Final = 100
+MERGE_WAKE_UPS_SECONDS: Final = 0.02
+# After the grace of a shutdown: SIGTERM, this long, SIGKILL; all of it within two seconds.
+FINAL_GRACE_SECONDS: Final = 1.0
+DATABASE_FAREWELL_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerOptions:
+    """How a node works; the composition root fills it from the settings."""
+
+    max_concurrent_jobs: int = MAX_CONCURRENT_JOBS
+    poll_interval_seconds: float = POLL_INTERVAL_SECONDS
+    watchdog_interval_seconds: float = WATCHDOG_INTERVAL_SECONDS
+    node_lease_seconds: float = NODE_LEASE_SECONDS
+    heartbeat_interval_seconds: float = NODE_LEASE_SECONDS / 5
+    shutdown_grace_seconds: float = 30.0
+    kill_grace_seconds: float = 5.0
+    start_method: str = "forkserver" if platform.system() == "Linux" else "spawn"
+
+
+class QueueManager:
+    """Claims jobs for one node and runs each in its own process.
+
+    Args:
+        db_factory: builds an adapter; picklable, since every worker builds its own with it.
+        pipelines: what this node can run, by registered name.
+    """
+
+    def __init__(
+        self,
+        db_factory: DBFactory,
+        *,
+        pipelines: Mapping[str, Registration] | None = None,
+        options: ManagerOptions | None = None,
+        telemetry: Telemetry | None = None,
+        worker_db_factory: DBFactory | None = None,
+    ) -> None:
+        self.db: DBInterface = db_factory()
+        self._db_impl_factory_for_worker: DBFactory = worker_db_factory or db_factory
+        self._pipelines = pipelines or {}
+        self._options = options or ManagerOptions()
+        self._telemetry = telemetry or default_telemetry()
+        self._launcher = WorkerLauncher(
+            self._options.start_method, self._db_impl_factory_for_worker, self._telemetry
+        )
+        self._node = self._new_node()
+        self._renewed = time.monotonic()
+        # Job id -> its process here and now; never the truth about a job's state.
+        self._running_processes: dict[str, WorkerProcess] = {}
+        # Ends that the database has not taken yet.
+        self._unsettled: dict[Claim, Verdict] = {}
+        self._suspects = recovery.Suspects()
+        self._is_draining = False
+        self._grace_end = 0.0
+        self._process_ended = asyncio.Event()
+        self._listener_task: asyncio.Task[None] | None = None
+        self._watchdog_task: asyncio.Task[None] | None = None
+        self._wake_up_task: asyncio.Task[None] | None = None
+        self._listening = PeriodicLoop(
+            "listener",
+            self._listen_once,
+            self._options.poll_interval_seconds,
+            self._telemetry,
+            min_gap_seconds=MERGE_WAKE_UPS_SECONDS,
+        )
+        self._watching = PeriodicLoop(
+            "watchdog", self._watch_once, self._options.watchdog_interval_seconds, self._telemetry
+        )
+        self._renewing = PeriodicLoop(
+            "heartbeat", self._renew_once, self._options.heartbeat_interval_seconds, self._telemetry
+        )
+
+    @property
+    def node_id(self) -> str:
+        """This node's identity; a new one after a lost lease."""
+        return self._node.id
+
+    @property
+    def running_jobs(self) -> int:
+        """How many worker processes live here."""
+        return len(self._running_processes)
+
+    # -- start and stop -----------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Register the node and start its loops on the running event loop."""
+        self._launcher.warm_up()
+        await self.db.register_node(self._node)
+        self._renewed = time.monotonic()
+        self._telemetry.emit("node.registered", node=self._node.id, name=self._node.name)
+        self._is_draining = False
+        self._listener_task = asyncio.create_task(self._listener_loop(), name="haulage-listener")
+        self._watchdog_task = asyncio.create_task(self._watchdog_loop(), name="haulage-watchdog")
+        self._renewing.start()
+        self._wake_up_task = asyncio.create_task(self._follow_wake_ups(), name="haulage-wake-ups")
+        self._telemetry.emit(
+            "manager.started",
+            node=self._node.id,
+            capacity=self._options.max_concurrent_jobs,
+            start_method=self._options.start_method,
+        )
+
+    def drain(self) -> None:
+        """Claim nothing from now on; the grace of the coming `stop` is already running.
+
+        Safe in a signal handler of the event loop; a second call ends the grace at once.
+        """
+        if self._is_draining:
+            self._grace_end = time.monotonic()
+            self._process_ended.set()
+            return
+        self._is_draining = True
+        self._grace_end = time.monotonic() + self._options.shutdown_grace_seconds
+        self._telemetry.emit("manager.draining", running=len(self._running_processes))
+
+    async def stop(self) -> None:
+        """Stop claiming, let jobs finish within the grace, release the rest, leave nothing behind.
+
+        Every wait is bounded: it returns within the grace + 2 s. A second call does nothing.
+        """
+        if self._listener_task is None:
+            return
+        if not self._is_draining:
+            self.drain()
+        await self._bounded(self.db.drain_node(self._node.id))
+        await self._listening.stop()
+        await self._let_jobs_finish()
+        await self._end_remaining()
+        await self._watching.stop()
+        await self._bounded(self._release_orphans())
+        await self._renewing.stop()
+        await self._bounded(self.db.deregister_node(self._node.id))
+        if self._wake_up_task is not None:
+            self._wake_up_task.cancel()
+            await asyncio.wait({self._wake_up_task}, timeout=DATABASE_FAREWELL_SECONDS)
+        await self.db.close()
+        self._listener_task = self._watchdog_task = self._wake_up_task = None
+        self._telemetry.emit("manager.stopped", node=self._node.id)
+
+    # -- the listener loop --------------------------------------------------------------------
+
+    async def _listener_loop(self) -> None:
+        await self._listening.run()
+
+    async def _follow_wake_ups(self) -> None:
+        wake_ups = self.db.wake_ups()
+        try:
+            async for _ in wake_ups:
+                self._listening.wake()
+        finally:
+            await wake_ups.aclose()
+
+    async def _listen_once(self) -> int:
+        """Reap, then claim and spawn a job for each free slot; how many were claimed."""
+        await self._reap_finished()
+        if self._is_draining:
+            return 0
+        free = await self._free_slots()
+        if free == 0:
+            return 0
+        claimed = await self.db.claim_pending_jobs(self._node.id, free, tuple(self._pipelines))
+        for job in claimed:
+            self._telemetry.emit(
+                "job.claimed", job=job.id, pipeline=job.pipeline, attempt=job.attempt
+            )
+            await self._spawn_worker(job)
+        return len(claimed)
+
+    async def _free_slots(self) -> int:
+        here = len(self._running_processes)
+        if here >= self._options.max_concurrent_jobs:
+            return 0
+        # The database may know of more: claims whose answer got lost, ends not yet settled.
+        running = await self.db.count_running_jobs(self._node.id)
+        return free_slots(self._options.max_concurrent_jobs, max(running, here))
+
+    async def _spawn_worker(self, job: ClaimedJob) -> None:
+        """Start the job's process; where none comes up, give the job back with the reason."""
+        if self._is_draining:
+            await self._settle(job.claim, job, Released())
+            return
+        try:
+            worker = self._launcher.launch(job, self._pipelines[job.pipeline])
+        except (WorkerStartError, KeyError) as error:
+            self._telemetry.emit("worker.start_failed", job=job.id, reason=str(error))
+            await self._settle(job.claim, job, NotStarted(str(error)))
+            return
+        self._running_processes[job.id] = worker
+        worker.watch(self._on_process_end)
+        self._telemetry.emit("worker.started", job=job.id, pid=worker.pid)
+
+    def _on_process_end(self) -> None:
+        self._process_ended.set()
+        self._listening.wake()
+
+    # -- ends ---------------------------------------------------------------------------------
+
+    async def _reap_finished(self) -> int:
+        """Settle the job of every process that has ended; how many there were."""
+        await self._retry_unsettled()
+        ended = []
+        for job_id, worker in list(self._running_processes.items()):
+            if worker.has_ended():
+                # Taken out before the first await, so that the two loops never share one.
+                del self._running_processes[job_id]
+                ended.append(worker)
+            else:
+                worker.escalate(self._options.kill_grace_seconds)
+        await asyncio.gather(*(self._reap(worker) for worker in ended))
+        return len(ended)
+
+    async def _reap(self, worker: WorkerProcess) -> None:
+        is_empty = await worker.end_group()
+        outcome = worker.outcome()
+        worker.close()
+        self._telemetry.emit(
+            "worker.ended", job=worker.job.id, seconds=round(worker.run_seconds, 3)
+        )
+        if not is_empty:
+            self._telemetry.emit("worker.killed", job=worker.job.id, reason="group did not empty")
+        if outcome is None:
+            self._telemetry.emit("claim.lost", job=worker.job.id, claim=worker.job.claim_no)
+        else:
+            await self._settle(worker.job.claim, worker.job, outcome)
+
+    async def _settle(self, claim: Claim, job: AttemptBudget, outcome: Outcome) -> None:
+        verdict = decide(outcome, job)
+        self._unsettled[claim] = verdict
+        await self._try_to_settle(claim, verdict)
+
+    async def _retry_unsettled(self) -> None:
+        for claim, verdict in list(self._unsettled.items()):
+            await self._try_to_settle(claim, verdict)
+
+    async def _try_to_settle(self, claim: Claim, verdict: Verdict) -> None:
+        try:
+            has_won = await self.db.finish_job(claim, verdict)
+        except DatabaseUnavailableError as error:
+            self._telemetry.emit("finish.delayed", job=claim.job_id, reason=str(error))
+            return
+        self._unsettled.pop(claim, None)
+        if has_won:
+            self._telemetry.emit(
+                "job.finished",
+                job=claim.job_id,
+                status=verdict.status,
+                outcome=verdict.outcome,
+                cause=verdict.cause,
+                reason=verdict.error and verdict.error.message,
+            )
+
+    # -- the watchdog loop --------------------------------------------------------------------
+
+    async def _watchdog_loop(self) -> None:
+        await self._watching.run()
+
+    async def _watch_once(self) -> recovery.Findings:
+        """One look at processes and rows; acts on what it finds and returns it."""
+        self._stop_overdue()
+        await self._reap_finished()
+        rows = await self.db.list_running_jobs(self._node.id)
+        findings = recovery.compare(rows, self._live_workers(), self._suspects)
+        self._suspects = findings.suspects
+        for worker in self._processes_of(findings.cancelled):
+            worker.stop(Cancelled())
+        for worker in self._processes_of(findings.stray):
+            self._telemetry.emit("claim.lost", job=worker.job.id, claim=worker.job.claim_no)
+            worker.kill()
+        for row in findings.orphaned:
+            if row.claim not in self._unsettled:
+                await self._settle(row.claim, row, NotStarted("no process runs this claim"))
+        await self._rescue_lost()
+        return findings
+
+    def _stop_overdue(self) -> None:
+        overdue = recovery.find_overdue(self._live_workers())
+        for worker in self._processes_of(overdue):
+            outcome = overdue[worker.job.claim]
+            if worker.stop_reason is None:
+                self._telemetry.emit("job.overdue", job=worker.job.id, reason=outcome.description)
+            worker.stop(outcome)
+
+    async def _rescue_lost(self) -> int:
+        """Decide on jobs whose node is gone, wherever they ran; how many were taken over."""
+        rescued = 0
+        for job in await self.db.list_lost_jobs(LOST_JOBS_PER_PASS):
+            verdict = decide(NodeLost(job.node_id), job)
+            if await self.db.rescue_job(job.claim, verdict):
+                rescued += 1
+                self._telemetry.emit(
+                    "node.lost", node=job.node_id, job=job.id, status=verdict.status
+                )
+        return rescued
+
+    def _live_workers(self) -> Sequence[recovery.LiveWorker]:
+        return [
+            recovery.LiveWorker(worker.job.claim, worker.run_seconds, worker.job.timeout_seconds)
+            for worker in self._running_processes.values()
+        ]
+
+    def _processes_of(self, claims: Iterable[Claim]) -> list[WorkerProcess]:
+        # Between a look and its consequence a process may have been reaped, even replaced.
+        wanted = set(claims)
+        return [w for w in self._running_processes.values() if w.job.claim in wanted]
+
+    # -- the lease ----------------------------------------------------------------------------
+
+    async def _renew_once(self) -> bool:
+        """Renew the node's lease; a node whose lease has ended ends its workers and starts anew."""
+        began = time.monotonic()
+        try:
+            is_renewed = await asyncio.wait_for(
+                self.db.renew_node(self._node.id), self._options.node_lease_seconds / 2
+            )
+        except (DatabaseUnavailableError, TimeoutError):
+            # Others count the lease by the database's clock, we by ours from before the last
+            # renewal was sent: ours ends first.
+            if time.monotonic() - self._renewed > self._options.node_lease_seconds:
+                self._fence()
+            raise
+        if is_renewed:
+            self._renewed = began
+            return True
+        self._fence()
+        if not self._is_draining:
+            self._node = self._new_node()
+            await self.db.register_node(self._node)
+            self._renewed = time.monotonic()
+            self._telemetry.emit("node.registered", node=self._node.id, name=self._node.name)
+        return False
+
+    def _fence(self) -> None:
+        if self._running_processes:
+            self._telemetry.emit(
+                "node.lease_lost", node=self._node.id, killed=len(self._running_processes)
+            )
+        for worker in self._running_processes.values():
+            worker.kill()
+
+    def _new_node(self) -> NodeInfo:
+        return NodeInfo(
+            id=new_id(),
+            name=platform.node(),
+            pid=os.getpid(),
+            capacity=self._options.max_concurrent_jobs,
+            lease_seconds=self._options.node_lease_seconds,
+            version=__version__,
+        )
+
+    # -- shutdown -----------------------------------------------------------------------------
+
+    async def _let_jobs_finish(self) -> None:
+        # Asked for anew each time: a second signal moves the end.
+        await self._reap_until(lambda: self._grace_end)
+
+    async def _end_remaining(self) -> None:
+        for worker in self._running_processes.values():
+            worker.stop(Released())
+        end = time.monotonic() + FINAL_GRACE_SECONDS
+        await self._reap_until(lambda: end)
+        for worker in self._running_processes.values():
+            worker.kill()
+        last = time.monotonic() + FINAL_GRACE_SECONDS
+        await self._reap_until(lambda: last)
+
+    async def _reap_until(self, end: Callable[[], float]) -> None:
+        while self._running_processes and (left := end() - time.monotonic()) > 0:
+            self._process_ended.clear()
+            await self._reap_finished()
+            if not self._running_processes:
+                return
+            try:
+                async with asyncio.timeout(min(left, 0.5)):
+                    await self._process_ended.wait()
+            except TimeoutError:
+                continue
+
+    async def _release_orphans(self) -> None:
+        await self._retry_unsettled()
+        for row in await self.db.list_running_jobs(self._node.id):
+            if row.claim not in self._unsettled:
+                await self._settle(row.claim, row, Released())
+
+    async def _bounded(self, work: Awaitable[None]) -> None:
+        try:
+            async with asyncio.timeout(DATABASE_FAREWELL_SECONDS):
+                await work
+        except (DatabaseUnavailableError, TimeoutError) as error:
+            # Without the database the lease ends by itself and another node takes over.
+            self._telemetry.emit("loop.failed", loop="stop", error=repr(error), failures=1)

@@ -1,0 +1,81 @@
+"""What a pipeline is and what it is given; a user's class needs no import from here.
+
+A pipeline is any class with an asynchronous `run(payload, context)`. The classes here are
+protocols: they exist for type checkers and readers, nothing is checked by inheritance.
+"""
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Protocol, runtime_checkable
+
+# JSON as the json module gives it: dict, list, str, int, float, bool or None.
+Json = Any
+
+
+@runtime_checkable
+class PipelineContext(Protocol):
+    """A job's view of itself, handed to `run`. Every method is safe to call from the job's loop."""
+
+    @property
+    def job_id(self) -> str:
+        """The job's UUID."""
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt, counting up; a graceful release does not count."""
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the run-time limit ends this attempt (UTC), None without a limit."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of this job: for effects outside the database."""
+
+    @property
+    def logger(self) -> logging.Logger:
+        """Lines written here reach the job's log; so do stdout, stderr and every other logger."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True once the job is to end (cancel, limit, shutdown); poll it in long loops."""
+
+    def check_cancelled(self) -> None:
+        """Raise JobCancelledError once the job is to end."""
+
+    async def progress(
+        self, fraction: float, stage: str | None = None, message: str | None = None
+    ) -> None:
+        """Report progress; a change of `stage` is kept for good as a milestone.
+
+        Args:
+            fraction: 0.0 to 1.0 of the whole job.
+            stage: short name of the stage that is now under way.
+            message: one line for people.
+
+        Within a stage reports are coalesced, so calling often is cheap.
+        """
+
+    async def save_checkpoint(self, stage: str, data: Json) -> None:
+        """Keep an intermediate result (JSON, at most 64 MiB) under `stage`; replaces an earlier one.
+
+        It survives this attempt: a retried job finds it with `load_checkpoint`.
+        """
+
+    async def load_checkpoint(self, stage: str) -> Json | None:
+        """The intermediate result kept under `stage` by this or an earlier attempt, else None."""
+
+
+@runtime_checkable
+class PipeLineInterface(Protocol):
+    """A kind of work. Constructed once per job, in the job's own process."""
+
+    async def run(self, payload: Mapping[str, Any], context: PipelineContext) -> Json:
+        """Do the work and return the job's result (JSON, at most 64 MiB).
+
+        An exception ends the attempt as failed and is kept with its traceback.
+        """
+
+
+PipelineInterface = PipeLineInterface

@@ -1,0 +1,129 @@
+"""The vocabulary of events and what subscribes to them; code says once what happened.
+
+An event is a noun with a past participle and plain fields. `emit` hands it to every subscriber;
+`log_events` turns events into log lines. A subscriber that raises is reported and kept out of the
+way of the code that emitted.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+logger: Final = logging.getLogger("haulage")
+
+# Every event that Haulage emits, with the level at which it is logged.
+EVENTS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "node.registered": logging.INFO,
+        "node.deregistered": logging.INFO,
+        "node.lost": logging.WARNING,
+        "node.lease_lost": logging.ERROR,
+        "manager.started": logging.INFO,
+        "manager.draining": logging.INFO,
+        "manager.stopped": logging.INFO,
+        "listener.connected": logging.INFO,
+        "listener.disconnected": logging.WARNING,
+        "loop.failed": logging.ERROR,
+        "job.claimed": logging.INFO,
+        "job.finished": logging.INFO,
+        "job.released": logging.INFO,
+        "job.overdue": logging.WARNING,
+        "claim.lost": logging.WARNING,
+        "finish.delayed": logging.WARNING,
+        "worker.started": logging.DEBUG,
+        "worker.start_failed": logging.ERROR,
+        "worker.ended": logging.INFO,
+        "worker.killed": logging.WARNING,
+        "preload.incomplete": logging.WARNING,
+        "database.started": logging.INFO,
+        "database.stopped": logging.INFO,
+        "schema.upgraded": logging.INFO,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, with its facts."""
+
+    name: str
+    fields: Mapping[str, Any]
+
+
+Subscriber = Callable[[Event], None]
+
+
+@dataclass(slots=True)
+class Telemetry:
+    """Hands events to subscribers; one per process part, passed in, never global."""
+
+    subscribers: list[Subscriber] = field(default_factory=list)
+
+    def emit(self, name: str, /, **fields: Any) -> None:
+        """Tell every subscriber; an unknown name is a programming error (KeyError)."""
+        level = EVENTS[name]
+        event = Event(name, fields)
+        for subscriber in self.subscribers:
+            try:
+                subscriber(event)
+            except Exception:
+                logger.log(
+                    max(level, logging.ERROR), "subscriber failed on %s", name, exc_info=True
+                )
+
+
+def log_events(event: Event) -> None:
+    """Subscriber that writes one log line per event: its name, then key=value."""
+    level = EVENTS[event.name]
+    if not logger.isEnabledFor(level):
+        return
+    pairs = " ".join(f"{key}={value}" for key, value in event.fields.items() if value is not None)
+    logger.log(
+        level,
+        "%s %s",
+        event.name,
+        pairs,
+        extra={"event": event.name, "fields": dict(event.fields)},
+    )
+
+
+def default_telemetry() -> Telemetry:
+    """Telemetry whose events become log lines."""
+    return Telemetry([log_events])
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: at, level, logger, message and an event's fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as JSON; values that JSON lacks become text."""
+        entry: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name in ("event", "fields"):
+            if name in record.__dict__:
+                entry[name] = record.__dict__[name]
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str, ensure_ascii=False)
+
+
+def configure_logging(log_format: str, level: str = "INFO") -> None:
+    """Log to stderr as lines for people ("console") or JSON ("json"); replaces root handlers."""
+    handler = logging.StreamHandler()
+    if log_format == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(
+            logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
+        )
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for chatty in ("alembic", "uvicorn"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -1,0 +1,1 @@
+"""Worker processes: one job each, from claim to settled end."""

@@ -1,0 +1,65 @@
+"""What a fresh worker process does to itself before any user code runs.
+
+It becomes the leader of its own session and process group, so that one signal reaches everything
+that the job starts; it watches its manager and takes the whole group with it when the manager is
+gone (a parent-death signal does not work under forkserver and never reaches grandchildren).
+"""
+
+import contextlib
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import threading
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Final
+
+from app.domain.jobs import Usage
+
+_OOM_SCORE: Final = 500
+
+
+def isolate() -> None:
+    """Own session, default signals, first in line for the kernel's out-of-memory killer."""
+    if os.getpgrp() != os.getpid():
+        os.setsid()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    with contextlib.suppress(OSError):  # not Linux, or not allowed: the job still runs
+        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
+    if "numpy" in sys.modules:
+        # Children of one preloaded process would all draw the same numbers.
+        sys.modules["numpy"].random.seed()
+
+
+def watch_manager() -> None:
+    """End the whole process group as soon as the manager's process is gone."""
+    manager = multiprocessing.parent_process()
+    if manager is None:
+        return
+
+    def wait_and_end() -> None:
+        wait([manager.sentinel])
+        end_group()
+
+    threading.Thread(target=wait_and_end, name="haulage-manager-watch", daemon=True).start()
+
+
+def end_group() -> None:
+    """SIGKILL for this process and everything that it started in its group."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(1)
+
+
+def usage() -> Usage:
+    """What this process and its ended children have used."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return Usage(
+        peak_memory_bytes=max(own.ru_maxrss, children.ru_maxrss) * unit,
+        cpu_seconds=own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime,
+    )

@@ -1,0 +1,224 @@
+"""The child's side of a claim: what a pipeline sees as its context, and how its words get stored.
+
+    pipeline --progress--> latest progress, milestones --.
+    logging, stdout, stderr --> LogBuffer ----------------> flush loop --> guarded writes
+    pipeline --checkpoint--> guarded write at once, retried while the database is away
+
+Every write names the claim. The first one that is refused means that the job belongs to somebody
+else: `on_claim_lost` is called and the session writes nothing more.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+
+from app.db.interface import DBInterface
+from app.domain.errors import DatabaseUnavailableError, JobCancelledError, LeaseLostError
+from app.domain.jobs import MAX_CHECKPOINT_BYTES, ClaimedJob, Progress, Usage
+from app.domain.json_values import dump_storable, storable_text
+from app.domain.lifecycle import Verdict
+from app.loops import retry_delay_seconds
+from app.worker.logs import LogBuffer
+
+FLUSH_INTERVAL_SECONDS: Final = 0.5
+MAX_STAGE_CHARACTERS: Final = 200
+STORE_PATIENCE_SECONDS: Final = 1.0
+CLOSING_FLUSH_SECONDS: Final = 5.0
+
+_logger: Final = logging.getLogger("haulage.worker")
+_T = TypeVar("_T")
+
+
+class WorkerSession:
+    """Implements `PipelineContext` for one claimed job.
+
+    Args:
+        on_claim_lost: ends this process; called once, when a guarded write was refused.
+    """
+
+    def __init__(
+        self,
+        job: ClaimedJob,
+        db: DBInterface,
+        logs: LogBuffer,
+        on_claim_lost: Callable[[], None],
+        *,
+        flush_interval_seconds: float = FLUSH_INTERVAL_SECONDS,
+    ) -> None:
+        self._job = job
+        self._db = db
+        self._logs = logs
+        self._on_claim_lost = on_claim_lost
+        self._flush_interval_seconds = flush_interval_seconds
+        self._latest: Progress | None = None
+        self._milestones: list[Progress] = []
+        self._stage: str | None = None
+        self._has_news = asyncio.Event()
+        self._is_stored = asyncio.Event()
+        self._stored_at = time.monotonic()
+        self._is_cancelled = False
+        self._is_lost = False
+        self._flushing: asyncio.Task[None] | None = None
+
+    # -- what a pipeline sees -----------------------------------------------------------------
+
+    @property
+    def job_id(self) -> str:
+        """See PipelineContext."""
+        return self._job.id
+
+    @property
+    def attempt(self) -> int:
+        """See PipelineContext."""
+        return self._job.attempt
+
+    @property
+    def deadline(self) -> datetime | None:
+        """See PipelineContext."""
+        if self._job.timeout_seconds is None:
+            return None
+        return self._job.claimed_at.astimezone(UTC) + timedelta(seconds=self._job.timeout_seconds)
+
+    @property
+    def idempotency_key(self) -> str:
+        """See PipelineContext."""
+        return f"haulage-{self._job.id}"
+
+    @property
+    def logger(self) -> logging.Logger:
+        """See PipelineContext."""
+        return logging.getLogger(f"pipeline.{self._job.pipeline}")
+
+    @property
+    def is_cancelled(self) -> bool:
+        """See PipelineContext."""
+        return self._is_cancelled
+
+    def check_cancelled(self) -> None:
+        """See PipelineContext."""
+        if self._is_cancelled:
+            raise JobCancelledError("the job is to end")
+
+    async def progress(
+        self, fraction: float, stage: str | None = None, message: str | None = None
+    ) -> None:
+        """See PipelineContext."""
+        report = Progress(
+            fraction=min(1.0, max(0.0, float(fraction))),
+            stage=self._stage if stage is None else storable_text(stage, MAX_STAGE_CHARACTERS),
+            message=None if message is None else storable_text(message),
+        )
+        self._latest = report
+        is_milestone = report.stage is not None and report.stage != self._stage
+        if is_milestone:
+            self._stage = report.stage
+            self._milestones.append(report)
+        if is_milestone or time.monotonic() - self._stored_at > self._flush_interval_seconds:
+            # Waited for, since a pipeline that blocks the loop next would hide it; bounded, since
+            # a pipeline must not stand still for a database that is away.
+            self._is_stored.clear()
+            self._has_news.set()
+            try:
+                async with asyncio.timeout(STORE_PATIENCE_SECONDS):
+                    await self._is_stored.wait()
+            except TimeoutError:
+                _logger.debug("progress is not stored yet")
+
+    async def save_checkpoint(self, stage: str, data: Any) -> None:
+        """See PipelineContext."""
+        text = await asyncio.to_thread(
+            dump_storable, data, f"checkpoint {stage!r}", MAX_CHECKPOINT_BYTES
+        )
+        await self.insist(lambda: self._db.save_checkpoint(self._job.claim, stage, text))
+
+    async def load_checkpoint(self, stage: str) -> Any | None:
+        """See PipelineContext."""
+        text = await self.insist(lambda: self._db.load_checkpoint(self._job.id, stage))
+        return None if text is None else await asyncio.to_thread(json.loads, text)
+
+    # -- what the worker's entry does with it -------------------------------------------------
+
+    def cancel(self) -> None:
+        """The job is to end: `is_cancelled` is true from now on."""
+        self._is_cancelled = True
+
+    def open(self) -> None:
+        """Start storing what the pipeline reports."""
+        self._flushing = asyncio.create_task(self._flush_loop(), name="haulage-flush")
+
+    async def close(self) -> None:
+        """Store what is still waiting, within a few seconds, and stop."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            await asyncio.wait({self._flushing})
+        self._logs.note_dropped()
+        try:
+            async with asyncio.timeout(CLOSING_FLUSH_SECONDS):
+                await self._flush_once()
+        except (DatabaseUnavailableError, LeaseLostError, TimeoutError):
+            return
+
+    async def finish(self, verdict: Verdict, usage: Usage) -> bool:
+        """Settle the claim, trying until the database answers; whether this call settled it."""
+        return await self.insist(lambda: self._db.finish_job(self._job.claim, verdict, usage))
+
+    async def insist(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """Repeat `call` while the database is away; a refused write ends the session."""
+        failures = 0
+        while True:
+            try:
+                return await call()
+            except DatabaseUnavailableError as error:
+                failures += 1
+                _logger.warning("database is away, trying again: %s", error)
+                await asyncio.sleep(retry_delay_seconds(failures))
+            except LeaseLostError:
+                self._lose_claim()
+                raise
+
+    def _lose_claim(self) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            self._on_claim_lost()
+
+    async def _flush_loop(self) -> None:
+        failures = 0
+        while not self._is_lost:
+            try:
+                async with asyncio.timeout(self._flush_interval_seconds):
+                    await self._has_news.wait()
+            except TimeoutError:
+                pass
+            self._has_news.clear()
+            try:
+                await self._flush_once()
+                failures = 0
+                self._stored_at = time.monotonic()
+                self._is_stored.set()
+            except DatabaseUnavailableError:
+                failures += 1
+                await asyncio.sleep(retry_delay_seconds(failures))
+            except LeaseLostError:
+                self._lose_claim()
+
+    async def _flush_once(self) -> None:
+        claim = self._job.claim
+        while self._milestones:
+            await self._db.report_progress(claim, self._milestones[0], is_milestone=True)
+            reported = self._milestones.pop(0)
+            if self._latest is reported:
+                self._latest = None
+        if (latest := self._latest) is not None:
+            await self._db.report_progress(claim, latest)
+            if self._latest is latest:
+                self._latest = None
+        while lines := self._logs.take():
+            try:
+                await self._db.append_logs(claim, lines)
+            except BaseException:
+                self._logs.put_back(lines)
+                raise

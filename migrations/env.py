@@ -1,0 +1,50 @@
+"""Alembic's environment: one locked connection per run, each revision in its own transaction.
+
+It leaves the application's loggers alone and works under a running event loop too, because the
+lock and the loop belong to `app.db.migrate`.
+"""
+
+from alembic import context
+from sqlalchemy import Connection
+
+from app.db.migrate import configured_url, run_locked
+from app.db.schema import SCHEMA, metadata
+
+
+def _is_ours(_object: object, name: str | None, kind: str, *_: object) -> bool:
+    return not (kind == "table" and name == "alembic_version")
+
+
+def _migrate(connection: Connection) -> None:
+    context.configure(
+        connection=connection,
+        target_metadata=metadata,
+        version_table_schema=SCHEMA,
+        include_schemas=True,
+        include_object=_is_ours,
+        include_name=lambda name, kind, _parents: kind != "schema" or name == SCHEMA,
+        compare_server_default=True,
+        transaction_per_migration=True,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+def _write_sql() -> None:
+    context.configure(
+        dialect_name="postgresql",
+        target_metadata=metadata,
+        version_table_schema=SCHEMA,
+        literal_binds=True,
+        transaction_per_migration=True,
+    )
+    # The version table lives in the schema, so the schema comes first.
+    context.get_context().impl.static_output(f"create schema if not exists {SCHEMA};")
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+if context.is_offline_mode():
+    _write_sql()
+else:
+    run_locked(configured_url(context.config), _migrate)
