@@ -18,6 +18,7 @@ from typing import Final
 from app.telemetry import Telemetry
 
 MAX_BACKOFF_SECONDS: Final = 30.0
+CANCEL_SECONDS: Final = 0.2
 
 
 def jittered_seconds(ceiling_seconds: float) -> float:
@@ -84,7 +85,7 @@ class PeriodicLoop:
         if pending:
             task.cancel()
             # A pass may swallow its cancellation; shutdown does not wait for it for ever.
-            await asyncio.wait({task}, timeout=1.0)
+            await asyncio.wait({task}, timeout=CANCEL_SECONDS)
 
     async def run(self) -> None:
         """The loop itself, for an owner that keeps the task under its own name."""

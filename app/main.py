@@ -22,8 +22,8 @@ from app.api.server import NoScheduler, WebServer
 from app.config import Settings, load_settings
 from app.db import migrate
 from app.db.interface import DBFactory, DBInterface
+from app.db.opening import Database, open_database
 from app.db.postgres.adapter import PostgresJobsDB
-from app.db.postgres.embedded import EmbeddedPostgres, default_data_dir
 from app.db.urls import DatabaseURL
 from app.domain.errors import ConfigurationError, HaulageError
 from app.domain.jobs import Registration
@@ -31,43 +31,10 @@ from app.orchestrator.manager import ManagerOptions, QueueManager
 from app.pipelines.registry import load_registrations
 from app.telemetry import Telemetry, configure_logging, default_telemetry
 
-DATABASE_NAME: Final = "haulage"
 # Open connections get this long at shutdown; jobs have their own grace.
 HTTP_GRACE_SECONDS: Final = 3
 
 Role = Literal["serve", "api", "worker"]
-
-
-@dataclass(frozen=True, slots=True)
-class Database:
-    """A database that is there and whose schema fits; `close` gives up the bundled server."""
-
-    url: DatabaseURL
-    embedded: EmbeddedPostgres | None = None
-
-    def close(self) -> None:
-        """Stop being a user of the bundled server; the last one stops it."""
-        if self.embedded is not None:
-            self.embedded.close()
-
-
-def embedded_server(settings: Settings) -> EmbeddedPostgres:
-    """The bundled PostgreSQL of these settings, not started."""
-    return EmbeddedPostgres(settings.data_dir or default_data_dir())
-
-
-def open_database(settings: Settings) -> Database:
-    """The given database, or the bundled one, started if need be and with its database made."""
-    if settings.database_url is not None:
-        return Database(DatabaseURL.parse(settings.database_url.get_secret_value()))
-    embedded = embedded_server(settings)
-    embedded.start()
-    try:
-        embedded.ensure_database(DATABASE_NAME)
-    except BaseException:
-        embedded.close()
-        raise
-    return Database(DatabaseURL.parse(embedded.url(DATABASE_NAME)), embedded)
 
 
 def ensure_schema(database: Database, settings: Settings, telemetry: Telemetry) -> None:
@@ -83,15 +50,15 @@ def ensure_schema(database: Database, settings: Settings, telemetry: Telemetry) 
     found.require_current()
 
 
-def _make_db_impl(settings: Settings | None = None) -> DBInterface:
-    """A `DBInterface` built from the settings; it connects at first use."""
+def _make_db_impl(settings: Settings | None = None, url: DatabaseURL | None = None) -> DBInterface:
+    """A `DBInterface` built from the settings; it connects at first use.
+
+    Args:
+        url: of the database that is open already, else the settings' one is opened.
+    """
     settings = settings or load_settings()
-    return _db_factory(open_database(settings).url, settings)()
-
-
-def _db_factory(url: DatabaseURL, settings: Settings) -> DBFactory:
-    return functools.partial(
-        PostgresJobsDB,
+    url = url or open_database(settings).url
+    return PostgresJobsDB(
         url.asyncpg_dsn,
         listen_dsn=_listen_dsn(settings),
         default_pipeline=settings.pipeline,
@@ -138,7 +105,7 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
     except BaseException:
         database.close()
         raise
-    db_factory = db_factory or _db_factory(database.url, settings)
+    db_factory = db_factory or functools.partial(_make_db_impl, settings, database.url)
     manager = None
     if role != "api":
         manager = _manager(settings, pipelines, db_factory, database.url, telemetry)

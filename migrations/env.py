@@ -7,7 +7,7 @@ lock and the loop belong to `app.db.migrate`.
 from alembic import context
 from sqlalchemy import Connection
 
-from app.db.migrate import configured_url, run_locked
+from app.db.migrate import run_locked
 from app.db.schema import SCHEMA, metadata
 
 
@@ -47,4 +47,4 @@ def _write_sql() -> None:
 if context.is_offline_mode():
     _write_sql()
 else:
-    run_locked(configured_url(context.config), _migrate)
+    run_locked(context.config, _migrate)

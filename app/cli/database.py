@@ -1,5 +1,6 @@
 """`haulage db`: the bundled server, and the schema of whichever database is set."""
 
+import dataclasses
 import os
 
 import click
@@ -16,7 +17,7 @@ def database() -> None:
 @database.command()
 def start() -> None:
     """Start the bundled PostgreSQL and leave it running."""
-    from app.main import DATABASE_NAME, embedded_server
+    from app.db.opening import DATABASE_NAME, embedded_server
 
     settings = _bundled()
     with embedded_server(settings) as server:
@@ -31,7 +32,7 @@ def start() -> None:
 @click.option("--force", is_flag=True, help="Also while other processes use it.")
 def stop(*, force: bool) -> None:
     """Stop the bundled PostgreSQL."""
-    from app.main import embedded_server
+    from app.db.opening import embedded_server
 
     server = embedded_server(_bundled())
     was_running = server.status().is_running
@@ -42,8 +43,8 @@ def stop(*, force: bool) -> None:
 @database.command()
 def url() -> None:
     """Print the URL of the database, password included."""
+    from app.db.opening import DATABASE_NAME, embedded_server
     from app.db.urls import DatabaseURL
-    from app.main import DATABASE_NAME, embedded_server
 
     settings = load_settings()
     if settings.database_url is not None:
@@ -59,21 +60,19 @@ def url() -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def psql(arguments: tuple[str, ...]) -> None:
     """Open psql on the database; further arguments go to it (-c 'select ...')."""
-    from app.main import open_database
+    from app.db.opening import DATABASE_NAME, open_database
 
     settings = load_settings()
-    opened = open_database(settings)
-    if opened.embedded is None:
-        _replace_process(["psql", opened.url.asyncpg_dsn, *arguments], dict(os.environ))
-    else:
-        from app.main import DATABASE_NAME
-
+    with open_database(settings) as opened:
+        if opened.embedded is None:
+            # The password in the environment: arguments are for everybody to see.
+            shown = dataclasses.replace(opened.url, password=None).asyncpg_dsn
+            environment = os.environ | {"PGPASSWORD": opened.url.password or ""}
+            _replace_process(["psql", shown, *arguments], environment)
+            return
         command, environment = opened.embedded.psql_command(DATABASE_NAME, *arguments)
-        try:
-            code = _run(command, environment)
-        finally:
-            opened.close()
-        raise click.exceptions.Exit(code)
+        code = _run(command, environment)
+    raise click.exceptions.Exit(code)
 
 
 @database.command()
@@ -81,15 +80,12 @@ def psql(arguments: tuple[str, ...]) -> None:
 def upgrade(revision: str) -> None:
     """Bring the schema to REVISION (default: the newest)."""
     from app.db import migrate
-    from app.main import open_database
+    from app.db.opening import open_database
 
-    opened = open_database(load_settings())
-    try:
+    with open_database(load_settings()) as opened:
         before = migrate.state(opened.url)
         migrate.upgrade(opened.url, revision)
         after = migrate.state(opened.url)
-    finally:
-        opened.close()
     if before.found == after.found:
         click.echo(f"already at {after.found}")
     else:
@@ -104,14 +100,11 @@ def upgrade(revision: str) -> None:
 def downgrade(revision: str) -> None:
     """Take the schema back to REVISION; `base` removes it with everything in it."""
     from app.db import migrate
-    from app.main import open_database
+    from app.db.opening import open_database
 
-    opened = open_database(load_settings())
-    try:
+    with open_database(load_settings()) as opened:
         migrate.downgrade(opened.url, revision)
         after = migrate.state(opened.url)
-    finally:
-        opened.close()
     click.echo(f"now at {after.found or 'nothing'}")
 
 
@@ -119,13 +112,10 @@ def downgrade(revision: str) -> None:
 def current() -> None:
     """Print the revision of the schema and the one that this program needs."""
     from app.db import migrate
-    from app.main import open_database
+    from app.db.opening import open_database
 
-    opened = open_database(load_settings())
-    try:
+    with open_database(load_settings()) as opened:
         found = migrate.state(opened.url)
-    finally:
-        opened.close()
     click.echo(f"database: {found.found or 'none'}\nprogram:  {found.wanted}")
 
 
@@ -133,14 +123,11 @@ def current() -> None:
 def check() -> None:
     """Compare the schema with what this program needs; exit code 1 where they differ."""
     from app.db import migrate
-    from app.main import open_database
+    from app.db.opening import open_database
 
-    opened = open_database(load_settings())
-    try:
+    with open_database(load_settings()) as opened:
         migrate.state(opened.url).require_current()
         differences = migrate.differences(opened.url)
-    finally:
-        opened.close()
     if differences:
         click.echo(differences, err=True)
         raise click.exceptions.Exit(1)

@@ -25,6 +25,7 @@ from sqlalchemy.pool import NullPool
 
 import app
 from app.config import load_settings
+from app.db.opening import open_database
 from app.db.schema import SCHEMA
 from app.db.urls import DatabaseURL
 from app.domain.errors import DatabaseUnavailableError, SchemaMismatchError
@@ -106,22 +107,17 @@ def state(url: DatabaseURL) -> SchemaState:
     return SchemaState(found, wanted, is_ahead=found is not None and found not in known)
 
 
-def configured_url(config: Config) -> DatabaseURL:
-    """The database that an alembic run is for: the caller's, else that of the settings."""
+def run_locked(config: Config, migrate: Callable[[Connection], None]) -> None:
+    """Call `migrate` with a connection while this process alone may change the schema.
+
+    The database is the one that the caller of alembic gave, else that of the settings.
+    """
     given: DatabaseURL | None = config.attributes.get("url")
     if given is not None:
-        return given
-    settings = load_settings()
-    if settings.database_url is None:
-        raise DatabaseUnavailableError(
-            "set HAULAGE_DATABASE_URL, or use `haulage db upgrade`, which knows the bundled server"
-        )
-    return DatabaseURL.parse(settings.database_url.get_secret_value())
-
-
-def run_locked(url: DatabaseURL, migrate: Callable[[Connection], None]) -> None:
-    """Call `migrate` with a connection while this process alone may change the schema."""
-    _in_own_loop(lambda: _run_locked(url, migrate))
+        _in_own_loop(lambda: _run_locked(given, migrate))
+        return
+    with open_database(load_settings()) as database:
+        _in_own_loop(lambda: _run_locked(database.url, migrate))
 
 
 async def _run_locked(url: DatabaseURL, migrate: Callable[[Connection], None]) -> None:

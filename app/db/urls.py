@@ -15,6 +15,7 @@ from app.domain.errors import ConfigurationError
 _SCHEMES = ("postgresql", "postgres", "postgresql+asyncpg")
 _SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _DEFAULT_PORT = 5432
+_UNREADABLE = "not a URL: write special characters of a password as %XX, for example # as %23"
 # libpq keeps these to itself; asyncpg would send them to the server, which refuses them.
 _LIBPQ_ONLY = frozenset(
     {
@@ -150,9 +151,6 @@ class DatabaseURL:
     def _path(self) -> str:
         # asyncpg takes a lone slash for a database without a name.
         return f"/{quote(self.database, safe='')}" if self.database else ""
-
-
-_UNREADABLE = "not a URL: write special characters of a password as %XX, for example # as %23"
 
 
 def _hosts(hostspec: str, port_option: str) -> tuple[tuple[str, int], ...]:

@@ -9,45 +9,46 @@ the truth about jobs; this module must never hold one in memory only, and never 
 """
 
 import asyncio
-import os
+import contextlib
 import platform
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app import __version__
 from app.config import (
     MAX_CONCURRENT_JOBS,
     NODE_LEASE_SECONDS,
     POLL_INTERVAL_SECONDS,
     WATCHDOG_INTERVAL_SECONDS,
 )
-from app.db.ids import new_id
 from app.db.interface import DBFactory, DBInterface
 from app.domain.errors import DatabaseUnavailableError
-from app.domain.jobs import Claim, ClaimedJob, NodeInfo, Registration
+from app.domain.jobs import Claim, ClaimedJob, Registration
 from app.domain.lifecycle import (
-    AttemptBudget,
     Cancelled,
     NodeLost,
     NotStarted,
-    Outcome,
     Released,
-    Verdict,
     decide,
     free_slots,
 )
 from app.loops import PeriodicLoop
 from app.orchestrator import recovery
+from app.orchestrator.lease import NodeLease
 from app.orchestrator.processes import WorkerLauncher, WorkerProcess, WorkerStartError
+from app.orchestrator.settling import Settlements
 from app.telemetry import Telemetry, default_telemetry
 
 LOST_JOBS_PER_PASS: Final = 100
 MERGE_WAKE_UPS_SECONDS: Final = 0.02
-# After the grace of a shutdown: SIGTERM, this long, SIGKILL; all of it within two seconds.
-FINAL_GRACE_SECONDS: Final = 1.0
-DATABASE_FAREWELL_SECONDS: Final = 2.0
+# After the grace of a shutdown everything has to be over within two seconds, whatever hangs:
+# SIGTERM, this long, SIGKILL, this long, and what is left goes to giving jobs back.
+FINAL_SECONDS: Final = 2.0
+FINAL_TERM_SECONDS: Final = 0.7
+FINAL_KILL_SECONDS: Final = 0.3
+LOOP_STOP_SECONDS: Final = 0.3
+CLOSE_SECONDS: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +90,17 @@ class QueueManager:
         self._launcher = WorkerLauncher(
             self._options.start_method, self._db_impl_factory_for_worker, self._telemetry
         )
-        self._node = self._new_node()
-        self._renewed = time.monotonic()
+        self._lease = NodeLease(
+            self.db,
+            self._options.max_concurrent_jobs,
+            self._options.node_lease_seconds,
+            self._telemetry,
+        )
+        self._settlements = Settlements(self.db, self._telemetry)
         # Job id -> its process here and now; never the truth about a job's state.
         self._running_processes: dict[str, WorkerProcess] = {}
-        # Ends that the database has not taken yet.
-        self._unsettled: dict[Claim, Verdict] = {}
+        # Ends that are being cleaned up.
+        self._reaping: set[asyncio.Task[None]] = set()
         self._suspects = recovery.Suspects()
         self._is_draining = False
         self._grace_end = 0.0
@@ -119,7 +125,7 @@ class QueueManager:
     @property
     def node_id(self) -> str:
         """This node's identity; a new one after a lost lease."""
-        return self._node.id
+        return self._lease.node_id
 
     @property
     def running_jobs(self) -> int:
@@ -131,9 +137,7 @@ class QueueManager:
     async def start(self) -> None:
         """Register the node and start its loops on the running event loop."""
         self._launcher.warm_up()
-        await self.db.register_node(self._node)
-        self._renewed = time.monotonic()
-        self._telemetry.emit("node.registered", node=self._node.id, name=self._node.name)
+        await self._lease.register()
         self._is_draining = False
         self._listener_task = asyncio.create_task(self._listener_loop(), name="haulage-listener")
         self._watchdog_task = asyncio.create_task(self._watchdog_loop(), name="haulage-watchdog")
@@ -141,7 +145,7 @@ class QueueManager:
         self._wake_up_task = asyncio.create_task(self._follow_wake_ups(), name="haulage-wake-ups")
         self._telemetry.emit(
             "manager.started",
-            node=self._node.id,
+            node=self.node_id,
             capacity=self._options.max_concurrent_jobs,
             start_method=self._options.start_method,
         )
@@ -168,20 +172,22 @@ class QueueManager:
             return
         if not self._is_draining:
             self.drain()
-        await self._bounded(self.db.drain_node(self._node.id))
-        await self._listening.stop()
-        await self._let_jobs_finish()
+        await asyncio.gather(
+            self._bounded("drain", self.db.drain_node(self.node_id), LOOP_STOP_SECONDS),
+            self._listening.stop(LOOP_STOP_SECONDS),
+            # Renewing and watching go on meanwhile.
+            self._reap_until(lambda: self._grace_end),
+        )
+        end = max(self._grace_end, time.monotonic()) + FINAL_SECONDS - CLOSE_SECONDS
         await self._end_remaining()
-        await self._watching.stop()
-        await self._bounded(self._release_orphans())
-        await self._renewing.stop()
-        await self._bounded(self.db.deregister_node(self._node.id))
-        if self._wake_up_task is not None:
-            self._wake_up_task.cancel()
-            await asyncio.wait({self._wake_up_task}, timeout=DATABASE_FAREWELL_SECONDS)
-        await self.db.close()
+        await asyncio.gather(
+            self._watching.stop(LOOP_STOP_SECONDS),
+            self._renewing.stop(LOOP_STOP_SECONDS),
+            self._bounded("farewell", self._give_back(), end - time.monotonic()),
+        )
+        await self._bounded("close", self._close(), CLOSE_SECONDS)
         self._listener_task = self._watchdog_task = self._wake_up_task = None
-        self._telemetry.emit("manager.stopped", node=self._node.id)
+        self._telemetry.emit("manager.stopped", node=self.node_id)
 
     # -- the listener loop --------------------------------------------------------------------
 
@@ -204,7 +210,7 @@ class QueueManager:
         free = await self._free_slots()
         if free == 0:
             return 0
-        claimed = await self.db.claim_pending_jobs(self._node.id, free, tuple(self._pipelines))
+        claimed = await self.db.claim_pending_jobs(self.node_id, free, tuple(self._pipelines))
         for job in claimed:
             self._telemetry.emit(
                 "job.claimed", job=job.id, pipeline=job.pipeline, attempt=job.attempt
@@ -217,19 +223,19 @@ class QueueManager:
         if here >= self._options.max_concurrent_jobs:
             return 0
         # The database may know of more: claims whose answer got lost, ends not yet settled.
-        running = await self.db.count_running_jobs(self._node.id)
+        running = await self.db.count_running_jobs(self.node_id)
         return free_slots(self._options.max_concurrent_jobs, max(running, here))
 
     async def _spawn_worker(self, job: ClaimedJob) -> None:
         """Start the job's process; where none comes up, give the job back with the reason."""
         if self._is_draining:
-            await self._settle(job.claim, job, Released())
+            await self._settlements.settle(job.claim, job, Released())
             return
         try:
             worker = self._launcher.launch(job, self._pipelines[job.pipeline])
         except (WorkerStartError, KeyError) as error:
             self._telemetry.emit("worker.start_failed", job=job.id, reason=str(error))
-            await self._settle(job.claim, job, NotStarted(str(error)))
+            await self._settlements.settle(job.claim, job, NotStarted(str(error)))
             return
         self._running_processes[job.id] = worker
         worker.watch(self._on_process_end)
@@ -243,7 +249,7 @@ class QueueManager:
 
     async def _reap_finished(self) -> int:
         """Settle the job of every process that has ended; how many there were."""
-        await self._retry_unsettled()
+        await self._settlements.retry()
         ended = []
         for job_id, worker in list(self._running_processes.items()):
             if worker.has_ended():
@@ -252,7 +258,14 @@ class QueueManager:
                 ended.append(worker)
             else:
                 worker.escalate(self._options.kill_grace_seconds)
-        await asyncio.gather(*(self._reap(worker) for worker in ended))
+        new = {asyncio.create_task(self._reap(worker), name="haulage-reap") for worker in ended}
+        self._reaping |= new
+        # Tasks of their own: whoever stops waiting here does not stop the clean-up.
+        if self._reaping:
+            done, _ = await asyncio.wait(self._reaping)
+            self._reaping -= done
+            for task in done:
+                task.result()
         return len(ended)
 
     async def _reap(self, worker: WorkerProcess) -> None:
@@ -267,33 +280,7 @@ class QueueManager:
         if outcome is None:
             self._telemetry.emit("claim.lost", job=worker.job.id, claim=worker.job.claim_no)
         else:
-            await self._settle(worker.job.claim, worker.job, outcome)
-
-    async def _settle(self, claim: Claim, job: AttemptBudget, outcome: Outcome) -> None:
-        verdict = decide(outcome, job)
-        self._unsettled[claim] = verdict
-        await self._try_to_settle(claim, verdict)
-
-    async def _retry_unsettled(self) -> None:
-        for claim, verdict in list(self._unsettled.items()):
-            await self._try_to_settle(claim, verdict)
-
-    async def _try_to_settle(self, claim: Claim, verdict: Verdict) -> None:
-        try:
-            has_won = await self.db.finish_job(claim, verdict)
-        except DatabaseUnavailableError as error:
-            self._telemetry.emit("finish.delayed", job=claim.job_id, reason=str(error))
-            return
-        self._unsettled.pop(claim, None)
-        if has_won:
-            self._telemetry.emit(
-                "job.finished",
-                job=claim.job_id,
-                status=verdict.status,
-                outcome=verdict.outcome,
-                cause=verdict.cause,
-                reason=verdict.error and verdict.error.message,
-            )
+            await self._settlements.settle(worker.job.claim, worker.job, outcome)
 
     # -- the watchdog loop --------------------------------------------------------------------
 
@@ -304,7 +291,7 @@ class QueueManager:
         """One look at processes and rows; acts on what it finds and returns it."""
         self._stop_overdue()
         await self._reap_finished()
-        rows = await self.db.list_running_jobs(self._node.id)
+        rows = await self.db.list_running_jobs(self.node_id)
         findings = recovery.compare(rows, self._live_workers(), self._suspects)
         self._suspects = findings.suspects
         for worker in self._processes_of(findings.cancelled):
@@ -313,8 +300,10 @@ class QueueManager:
             self._telemetry.emit("claim.lost", job=worker.job.id, claim=worker.job.claim_no)
             worker.kill()
         for row in findings.orphaned:
-            if row.claim not in self._unsettled:
-                await self._settle(row.claim, row, NotStarted("no process runs this claim"))
+            if row.claim not in self._settlements:
+                await self._settlements.settle(
+                    row.claim, row, NotStarted("no process runs this claim")
+                )
         await self._rescue_lost()
         return findings
 
@@ -353,84 +342,67 @@ class QueueManager:
 
     async def _renew_once(self) -> bool:
         """Renew the node's lease; a node whose lease has ended ends its workers and starts anew."""
-        began = time.monotonic()
         try:
-            is_renewed = await asyncio.wait_for(
-                self.db.renew_node(self._node.id), self._options.node_lease_seconds / 2
-            )
+            if await self._lease.renew():
+                return True
         except (DatabaseUnavailableError, TimeoutError):
-            # Others count the lease by the database's clock, we by ours from before the last
-            # renewal was sent: ours ends first.
-            if time.monotonic() - self._renewed > self._options.node_lease_seconds:
+            if self._lease.has_ended:
                 self._fence()
             raise
-        if is_renewed:
-            self._renewed = began
-            return True
         self._fence()
         if not self._is_draining:
-            self._node = self._new_node()
-            await self.db.register_node(self._node)
-            self._renewed = time.monotonic()
-            self._telemetry.emit("node.registered", node=self._node.id, name=self._node.name)
+            await self._lease.begin_anew()
         return False
 
     def _fence(self) -> None:
         if self._running_processes:
             self._telemetry.emit(
-                "node.lease_lost", node=self._node.id, killed=len(self._running_processes)
+                "node.lease_lost", node=self.node_id, killed=len(self._running_processes)
             )
         for worker in self._running_processes.values():
             worker.kill()
 
-    def _new_node(self) -> NodeInfo:
-        return NodeInfo(
-            id=new_id(),
-            name=platform.node(),
-            pid=os.getpid(),
-            capacity=self._options.max_concurrent_jobs,
-            lease_seconds=self._options.node_lease_seconds,
-            version=__version__,
-        )
-
     # -- shutdown -----------------------------------------------------------------------------
-
-    async def _let_jobs_finish(self) -> None:
-        # Asked for anew each time: a second signal moves the end.
-        await self._reap_until(lambda: self._grace_end)
 
     async def _end_remaining(self) -> None:
         for worker in self._running_processes.values():
             worker.stop(Released())
-        end = time.monotonic() + FINAL_GRACE_SECONDS
-        await self._reap_until(lambda: end)
+        terminated = time.monotonic() + FINAL_TERM_SECONDS
+        await self._reap_until(lambda: terminated)
         for worker in self._running_processes.values():
             worker.kill()
-        last = time.monotonic() + FINAL_GRACE_SECONDS
-        await self._reap_until(lambda: last)
+        killed = time.monotonic() + FINAL_KILL_SECONDS
+        await self._reap_until(lambda: killed)
 
     async def _reap_until(self, end: Callable[[], float]) -> None:
-        while self._running_processes and (left := end() - time.monotonic()) > 0:
+        """Settle what ends before `end()`, which is asked anew: a second signal moves it."""
+        while (self._running_processes or self._reaping) and end() > time.monotonic():
             self._process_ended.clear()
-            await self._reap_finished()
-            if not self._running_processes:
-                return
-            try:
-                async with asyncio.timeout(min(left, 0.5)):
-                    await self._process_ended.wait()
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                # Looked at in between too, in case that an end was not announced.
+                async with asyncio.timeout(min(max(0.0, end() - time.monotonic()), 0.5)):
+                    await self._reap_finished()
+                    if self._running_processes:
+                        await self._process_ended.wait()
 
-    async def _release_orphans(self) -> None:
-        await self._retry_unsettled()
-        for row in await self.db.list_running_jobs(self._node.id):
-            if row.claim not in self._unsettled:
-                await self._settle(row.claim, row, Released())
+    async def _give_back(self) -> None:
+        """Release what the database still counts as running here, then leave."""
+        await self._settlements.retry()
+        for row in await self.db.list_running_jobs(self.node_id):
+            if row.claim not in self._settlements:
+                await self._settlements.settle(row.claim, row, Released())
+        await self.db.deregister_node(self.node_id)
 
-    async def _bounded(self, work: Awaitable[None]) -> None:
+    async def _close(self) -> None:
+        leftover = {task for task in (self._wake_up_task, *self._reaping) if task is not None}
+        for task in leftover:
+            task.cancel()
+        await asyncio.gather(self.db.close(), *leftover, return_exceptions=True)
+
+    async def _bounded(self, what: str, work: Awaitable[None], timeout_seconds: float) -> None:
         try:
-            async with asyncio.timeout(DATABASE_FAREWELL_SECONDS):
+            async with asyncio.timeout(max(0.0, timeout_seconds)):
                 await work
         except (DatabaseUnavailableError, TimeoutError) as error:
             # Without the database the lease ends by itself and another node takes over.
-            self._telemetry.emit("loop.failed", loop="stop", error=repr(error), failures=1)
+            self._telemetry.emit("loop.failed", loop=what, error=repr(error), failures=1)

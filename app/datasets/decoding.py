@@ -1,0 +1,50 @@
+"""Bytes of a text file as text, and which encoding they turned out to have."""
+
+import codecs
+from typing import Final
+
+from app.domain.errors import DatasetError
+
+_MARKS: Final = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_WORKBOOK: Final = b"PK\x03\x04"
+_OLD_WORKBOOK: Final = b"\xd0\xcf\x11\xe0"
+
+
+def decode(data: bytes) -> tuple[str, str]:
+    """The text of `data` and its encoding: "utf-8", "utf-16-le", "utf-16-be" or "cp1252".
+
+    A byte order mark decides; without one it is UTF-8 if it is valid UTF-8, and else what Excel
+    writes on Windows. That order matters: nearly all bytes are valid cp1252.
+
+    Raises:
+        DatasetError: it is a workbook, no text at all, or not in the encoding its mark promises.
+    """
+    if data.startswith((_WORKBOOK, _OLD_WORKBOOK)):
+        raise DatasetError("this is a workbook or an archive, not a text file; save it as CSV")
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return _strict(data[len(mark) :], encoding), encoding
+    if b"\0" in data:
+        raise DatasetError(f"line {_line(data, data.index(0))}: a zero byte; this is no text file")
+    try:
+        return data.decode("utf-8"), "utf-8"
+    except UnicodeDecodeError:
+        return _strict(data, "cp1252"), "cp1252"
+
+
+def _strict(data: bytes, encoding: str) -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise DatasetError(
+            f"line {_line(data, error.start)}: byte {error.start} is not valid {encoding}; "
+            "save the file as UTF-8"
+        ) from error
+
+
+def _line(data: bytes, offset: int) -> int:
+    return data.count(b"\n", 0, offset) + 1

@@ -1,0 +1,229 @@
+"""A file as a table of texts, whatever wrote it: CSV in its dialects, or JSON lines."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from app.datasets import delimited
+from app.datasets.decoding import decode
+from app.domain.errors import DatasetError
+
+MAX_BYTES: Final = 64 * 1024 * 1024
+MAX_ROWS: Final = 200_000
+MAX_COLUMNS: Final = 1_000
+MAX_CELL: Final = 100_000
+"""Characters in a cell."""
+
+PERSONAL: Final = frozenset(
+    [
+        "customdata",
+        "customdata1",
+        "email",
+        "emailaddress",
+        "externalreference",
+        "firstname",
+        "fullname",
+        "ipaddress",
+        "lastname",
+        "locationlatitude",
+        "locationlongitude",
+        "mobile",
+        "mobilenumber",
+        "phone",
+        "phonenumber",
+        "recipientemail",
+        "recipientfirstname",
+        "recipientlastname",
+        "surname",
+        "telephone",
+    ]
+)
+"""Columns that identify people in the exports of survey tools, by name without signs and case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """What was found out about a file.
+
+    Attributes:
+        format: "csv" or "jsonl".
+        encoding: "utf-8", "utf-16-le", "utf-16-be" or "cp1252".
+        delimiter: None for a single column and for JSON lines.
+        header_rows: rows above the first answer.
+        source: "qualtrics", "surveymonkey" or "plain".
+        dropped_columns: personal columns that were left out.
+        questions: column -> the question asked there, where the file tells.
+    """
+
+    format: str
+    encoding: str
+    delimiter: str | None
+    header_rows: int
+    source: str
+    dropped_columns: tuple[str, ...]
+    questions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Every row has every column; an absent cell is ""."""
+
+    columns: list[str]
+    rows: list[dict[str, str]]
+    detected: Detected
+
+
+def read_table(
+    source: Path | str | bytes,
+    *,
+    header_rows: int | None = None,
+    drop_personal: bool = True,
+    max_bytes: int = MAX_BYTES,
+    max_rows: int = MAX_ROWS,
+) -> Table:
+    """Read a file (a path) or its content (bytes).
+
+    Args:
+        source: where the file is, or what is in it.
+        header_rows: how many rows are headers; None to detect it, 0 for none.
+        drop_personal: leave out columns that identify people.
+        max_bytes: of the file.
+        max_rows: of the table.
+
+    Raises:
+        DatasetError: naming the line, and what to do about it.
+    """
+    text, encoding = decode(_content(source, max_bytes))
+    if not text.strip():
+        raise DatasetError("line 1: the file is empty")
+    if text.lstrip().startswith("{") or _is_json_lines(source):
+        table = _json_lines(text, encoding, max_rows)
+    else:
+        table = _delimited(text, encoding, header_rows, max_rows)
+    return _without_personal(table) if drop_personal else table
+
+
+def _content(source: Path | str | bytes, max_bytes: int) -> bytes:
+    if isinstance(source, bytes):
+        data = source
+    else:
+        try:
+            with Path(source).open("rb") as file:
+                data = file.read(max_bytes + 1)
+        except OSError as error:
+            raise DatasetError(f"{source}: cannot be read: {error.strerror}") from error
+    if len(data) > max_bytes:
+        raise DatasetError(f"more than {max_bytes} bytes; split the file")
+    return data
+
+
+def _is_json_lines(source: Path | str | bytes) -> bool:
+    return not isinstance(source, bytes) and Path(source).suffix in (".jsonl", ".ndjson")
+
+
+def _delimited(text: str, encoding: str, header_rows: int | None, max_rows: int) -> Table:
+    records, delimiter = delimited.records(text, max_rows)
+    header = delimited.header(records, header_rows)
+    columns = header.columns
+    if len(columns) > MAX_COLUMNS:
+        raise DatasetError(f"line 1: {len(columns)} columns; at most {MAX_COLUMNS} are read")
+    if len(records) > header.rows + max_rows:
+        line = records[header.rows + max_rows].line
+        raise DatasetError(f"line {line}: more than {max_rows} rows; split the file")
+    rows = [
+        dict(zip(columns, _cells(record, len(columns)), strict=True))
+        for record in records[header.rows :]
+    ]
+    detected = Detected(
+        format="csv",
+        encoding=encoding,
+        delimiter=delimiter,
+        header_rows=header.rows,
+        source=header.source,
+        dropped_columns=(),
+        questions=header.questions,
+    )
+    return Table(columns, rows, detected)
+
+
+def _cells(record: delimited.Record, width: int) -> list[str]:
+    cells = record.cells
+    # Spreadsheets pad rows with empty cells; anything else beyond the header is a broken row.
+    if len(cells) != width and (len(cells) < width or any(cells[width:])):
+        raise DatasetError(
+            f"line {record.line}: {len(cells)} cells under {width} columns; "
+            "quote cells that hold the delimiter"
+        )
+    for cell in cells:
+        _check_cell(cell, record.line)
+    return cells[:width]
+
+
+def _check_cell(cell: str, line: int) -> None:
+    if len(cell) > MAX_CELL:
+        raise DatasetError(f"line {line}: a cell of {len(cell)} characters; at most {MAX_CELL}")
+
+
+def _json_lines(text: str, encoding: str, max_rows: int) -> Table:
+    rows: list[dict[str, str]] = []
+    columns: dict[str, None] = {}
+    # Not splitlines: it would break a text at every Unicode line separator within it.
+    for line, raw in enumerate(text.split("\n"), start=1):
+        if not raw.strip():
+            continue
+        if len(rows) == max_rows:
+            raise DatasetError(f"line {line}: more than {max_rows} rows; split the file")
+        rows.append(_json_row(raw, line))
+        columns.update(dict.fromkeys(rows[-1]))
+    if len(columns) > MAX_COLUMNS:
+        raise DatasetError(f"{len(columns)} columns; at most {MAX_COLUMNS} are read")
+    detected = Detected(
+        format="jsonl",
+        encoding=encoding,
+        delimiter=None,
+        header_rows=0,
+        source="plain",
+        dropped_columns=(),
+        questions={},
+    )
+    return Table(list(columns), [{**dict.fromkeys(columns, ""), **row} for row in rows], detected)
+
+
+def _json_row(raw: str, line: int) -> dict[str, str]:
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(f"line {line}: no valid JSON: {error}") from error
+    if isinstance(value, str):
+        value = {"text": value}
+    if not isinstance(value, dict):
+        raise DatasetError(f"line {line}: give an object or a text on each line")
+    return {name: _json_cell(name, cell, line) for name, cell in value.items()}
+
+
+def _json_cell(name: str, cell: Any, line: int) -> str:
+    if isinstance(cell, dict | list):
+        raise DatasetError(f"line {line}: {name!r} holds a list or an object; give a text")
+    text = cell if isinstance(cell, str) else "" if cell is None else json.dumps(cell)
+    _check_cell(text, line)
+    return text
+
+
+def _without_personal(table: Table) -> Table:
+    dropped = [name for name in table.columns if re.sub(r"[\W_]", "", name).casefold() in PERSONAL]
+    if not dropped:
+        return table
+    columns = [name for name in table.columns if name not in dropped]
+    found = table.detected
+    detected = Detected(
+        format=found.format,
+        encoding=found.encoding,
+        delimiter=found.delimiter,
+        header_rows=found.header_rows,
+        source=found.source,
+        dropped_columns=tuple(dropped),
+        questions={name: found.questions[name] for name in found.questions if name in columns},
+    )
+    return Table(columns, [{name: row[name] for name in columns} for row in table.rows], detected)

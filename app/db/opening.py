@@ -1,0 +1,63 @@
+"""Which database: the one that the settings name, else the bundled server, started if need be."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from app.config import Settings
+from app.db.postgres.embedded import EmbeddedPostgres, default_data_dir
+from app.db.urls import DatabaseURL
+
+DATABASE_NAME: Final = "haulage"
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database that is there; closing it gives up the bundled server, where it is that one."""
+
+    url: DatabaseURL
+    embedded: EmbeddedPostgres | None = None
+
+    def close(self) -> None:
+        """Stop being a user of the bundled server; the last one stops it. Twice is harmless."""
+        if self.embedded is not None:
+            self.embedded.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def embedded_server(settings: Settings) -> EmbeddedPostgres:
+    """The bundled PostgreSQL of these settings, not started."""
+    return EmbeddedPostgres(settings.data_dir or default_data_dir())
+
+
+def open_database(settings: Settings) -> Database:
+    """The given database, or the bundled one: running and with a database of ours in it.
+
+    Works under a running event loop too, and then blocks it: call it before serving.
+    """
+    if settings.database_url is not None:
+        return Database(DatabaseURL.parse(settings.database_url.get_secret_value()))
+    with ThreadPoolExecutor(1, thread_name_prefix="haulage-database") as executor:
+        return executor.submit(_start_embedded, settings).result()
+
+
+def _start_embedded(settings: Settings) -> Database:
+    embedded = embedded_server(settings)
+    embedded.start()
+    try:
+        embedded.ensure_database(DATABASE_NAME)
+    except BaseException:
+        embedded.close()
+        raise
+    return Database(DatabaseURL.parse(embedded.url(DATABASE_NAME)), embedded)

@@ -1,0 +1,78 @@
+"""A node's identity and its lease: one boot of one process, known by a row that it renews.
+
+The lease belongs to the node, not to its jobs. Once it has ended it is never renewed again, so
+whoever finds it ended may take the node's jobs; the node itself comes back under a new identity.
+"""
+
+import asyncio
+import os
+import platform
+import time
+
+from app import __version__
+from app.db.ids import new_id
+from app.db.interface import DBInterface
+from app.domain.jobs import NodeInfo
+from app.telemetry import Telemetry
+
+
+class NodeLease:
+    """The identity under which a node claims, and how long it may still speak for its jobs."""
+
+    def __init__(
+        self, db: DBInterface, capacity: int, lease_seconds: float, telemetry: Telemetry
+    ) -> None:
+        self._db = db
+        self._capacity = capacity
+        self._lease_seconds = lease_seconds
+        self._telemetry = telemetry
+        self._renewed = time.monotonic()
+        self.node = self._new_node()
+
+    @property
+    def node_id(self) -> str:
+        """The present identity."""
+        return self.node.id
+
+    @property
+    def has_ended(self) -> bool:
+        """By our own clock, counted from before the last renewal was sent.
+
+        Others count by the database's clock from when it arrived: ours ends first.
+        """
+        return time.monotonic() - self._renewed > self._lease_seconds
+
+    async def register(self) -> None:
+        """Make the present identity known."""
+        began = time.monotonic()
+        await self._db.register_node(self.node)
+        self._renewed = began
+        self._telemetry.emit("node.registered", node=self.node.id, host=self.node.name)
+
+    async def renew(self) -> bool:
+        """Extend the lease; False where it has ended for good.
+
+        Raises:
+            DatabaseUnavailableError, TimeoutError: no answer; ask `has_ended`.
+        """
+        began = time.monotonic()
+        async with asyncio.timeout(self._lease_seconds / 2):
+            is_renewed = await self._db.renew_node(self.node.id)
+        if is_renewed:
+            self._renewed = began
+        return is_renewed
+
+    async def begin_anew(self) -> None:
+        """Take a new identity after the old one's lease has ended."""
+        self.node = self._new_node()
+        await self.register()
+
+    def _new_node(self) -> NodeInfo:
+        return NodeInfo(
+            id=new_id(),
+            name=platform.node(),
+            pid=os.getpid(),
+            capacity=self._capacity,
+            lease_seconds=self._lease_seconds,
+            version=__version__,
+        )

@@ -1,0 +1,196 @@
+"""`MockDatabase`: a scripted `DBInterface` for unit tests of the scheduler.
+
+It gives canned answers and faults and remembers what it was asked; it imitates no database.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from app.db.ids import new_id
+from app.domain.errors import JobNotFoundError
+from app.domain.jobs import (
+    Attempt,
+    Claim,
+    ClaimedJob,
+    Job,
+    JobOptions,
+    LogLine,
+    Milestone,
+    NodeInfo,
+    Progress,
+    RunningJob,
+    Usage,
+)
+from app.domain.lifecycle import Verdict
+
+
+def claimed_job(**changes: Any) -> ClaimedJob:
+    """A job as a claim gives it."""
+    fields: dict[str, Any] = {
+        "id": new_id(),
+        "claim_no": 1,
+        "pipeline": "demo-echo",
+        "attempt": 1,
+        "max_attempts": 1,
+        "node_losses": 0,
+        "timeout_seconds": None,
+        "claimed_at": datetime.now(UTC),
+        "payload": "{}",
+    }
+    return ClaimedJob(**{**fields, **changes})
+
+
+def running_job(job: ClaimedJob, node_id: str, **changes: Any) -> RunningJob:
+    """The running row of a claimed job."""
+    fields: dict[str, Any] = {
+        "id": job.id,
+        "claim_no": job.claim_no,
+        "node_id": node_id,
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "node_losses": job.node_losses,
+        "timeout_seconds": job.timeout_seconds,
+        "run_seconds": 1.0,
+        "cancel_requested": False,
+    }
+    return RunningJob(**{**fields, **changes})
+
+
+@dataclass
+class MockDatabase:
+    """Answers from its fields; a queued fault is raised instead, once, by the method it names."""
+
+    pending: list[ClaimedJob] = field(default_factory=list)
+    running: int = 0
+    running_rows: list[RunningJob] = field(default_factory=list)
+    lost_rows: list[RunningJob] = field(default_factory=list)
+    is_renewing: bool = True
+    has_finish_won: bool = True
+    faults: list[tuple[str, BaseException]] = field(default_factory=list)
+    hanging: set[str] = field(default_factory=set)
+    claim_limits: list[int] = field(default_factory=list)
+    finished: list[tuple[Claim, Verdict]] = field(default_factory=list)
+    rescued: list[tuple[Claim, Verdict]] = field(default_factory=list)
+    nodes: list[NodeInfo] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def _called(self, name: str) -> None:
+        self.calls.append(name)
+        if name in self.hanging:
+            await asyncio.Event().wait()
+        for index, (method, fault) in enumerate(self.faults):
+            if method == name:
+                del self.faults[index]
+                raise fault
+
+    async def open(self) -> None:
+        await self._called("open")
+
+    async def close(self) -> None:
+        await self._called("close")
+
+    async def ping(self) -> None:
+        await self._called("ping")
+
+    async def insert_pending_job(
+        self, payload: dict[str, Any] | str, options: JobOptions | None = None
+    ) -> str:
+        await self._called("insert_pending_job")
+        return new_id()
+
+    async def get_job(self, job_id: str) -> Job:
+        await self._called("get_job")
+        raise JobNotFoundError(job_id)
+
+    async def list_milestones(self, job_id: str) -> list[Milestone]:
+        return []
+
+    async def list_attempts(self, job_id: str) -> list[Attempt]:
+        return []
+
+    async def list_logs(self, job_id: str, limit: int = 1_000) -> list[LogLine]:
+        return []
+
+    async def get_result(self, job_id: str) -> bytes | None:
+        await self._called("get_result")
+        raise JobNotFoundError(job_id)
+
+    async def claim_next_pending_job(
+        self, node_id: str, pipelines: Sequence[str] | None = None
+    ) -> ClaimedJob | None:
+        claimed = await self.claim_pending_jobs(node_id, 1, pipelines)
+        return claimed[0] if claimed else None
+
+    async def claim_pending_jobs(
+        self, node_id: str, limit: int, pipelines: Sequence[str] | None = None
+    ) -> list[ClaimedJob]:
+        await self._called("claim_pending_jobs")
+        self.claim_limits.append(limit)
+        claimed, self.pending = self.pending[:limit], self.pending[limit:]
+        return claimed
+
+    async def count_running_jobs(self, node_id: str | None = None) -> int:
+        await self._called("count_running_jobs")
+        return self.running
+
+    async def list_running_jobs(self, node_id: str) -> list[RunningJob]:
+        await self._called("list_running_jobs")
+        return self.running_rows
+
+    async def list_lost_jobs(self, limit: int) -> list[RunningJob]:
+        await self._called("list_lost_jobs")
+        return self.lost_rows
+
+    async def load_payload(self, claim: Claim) -> str:
+        return "{}"
+
+    async def report_started(self, claim: Claim, pid: int) -> None:
+        await self._called("report_started")
+
+    async def report_progress(
+        self, claim: Claim, progress: Progress, *, is_milestone: bool = False
+    ) -> None:
+        await self._called("report_progress")
+
+    async def append_logs(self, claim: Claim, lines: Sequence[LogLine]) -> None:
+        await self._called("append_logs")
+
+    async def save_checkpoint(self, claim: Claim, stage: str, data: str) -> None:
+        await self._called("save_checkpoint")
+
+    async def load_checkpoint(self, job_id: str, stage: str) -> str | None:
+        return None
+
+    async def finish_job(self, claim: Claim, verdict: Verdict, usage: Usage | None = None) -> bool:
+        await self._called("finish_job")
+        self.finished.append((claim, verdict))
+        return self.has_finish_won
+
+    async def rescue_job(self, claim: Claim, verdict: Verdict) -> bool:
+        await self._called("rescue_job")
+        self.rescued.append((claim, verdict))
+        return True
+
+    async def register_node(self, node: NodeInfo) -> None:
+        await self._called("register_node")
+        self.nodes.append(node)
+
+    async def renew_node(self, node_id: str) -> bool:
+        await self._called("renew_node")
+        return self.is_renewing
+
+    async def drain_node(self, node_id: str) -> None:
+        await self._called("drain_node")
+
+    async def deregister_node(self, node_id: str) -> None:
+        await self._called("deregister_node")
+
+    async def wake_ups(self) -> AsyncGenerator[None, None]:
+        while True:
+            await self.wake.wait()
+            self.wake.clear()
+            yield
