@@ -111,7 +111,11 @@ class DBInterface(Protocol):
     async def report_progress(
         self, claim: Claim, progress: Progress, *, is_milestone: bool = False
     ) -> None:
-        """Replace the attempt's latest progress; a milestone is kept for good. LeaseLostError."""
+        """Replace the attempt's latest progress; a milestone is kept for good. LeaseLostError.
+
+        A milestone of the stage that the attempt is in already adds nothing, so that a report
+        whose answer got lost can be repeated.
+        """
 
     async def append_logs(self, claim: Claim, lines: Sequence[LogLine]) -> None:
         """Add lines to the job's log; LeaseLostError."""

@@ -28,6 +28,8 @@ class LogBuffer(logging.Handler):
 
     def __init__(self, max_lines: int = MAX_LINES) -> None:
         super().__init__()
+        # Level and logger are stored beside the line, not in it.
+        self.setFormatter(logging.Formatter("%(message)s"))
         self._guard = threading.Lock()
         self._lines: deque[LogLine] = deque()
         self._left = max_lines

@@ -9,6 +9,7 @@ else: `on_claim_lost` is called and the session writes nothing more.
 """
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -62,6 +63,7 @@ class WorkerSession:
         self._stored_at = time.monotonic()
         self._is_cancelled = False
         self._is_lost = False
+        self._is_closing = False
         self._flushing: asyncio.Task[None] | None = None
 
     # -- what a pipeline sees -----------------------------------------------------------------
@@ -153,8 +155,13 @@ class WorkerSession:
     async def close(self) -> None:
         """Store what is still waiting, within a few seconds, and stop."""
         if self._flushing is not None:
-            self._flushing.cancel()
-            await asyncio.wait({self._flushing})
+            # Asked to end, not cancelled: a write under way would be repeated below.
+            self._is_closing = True
+            self._has_news.set()
+            _, pending = await asyncio.wait({self._flushing}, timeout=CLOSING_FLUSH_SECONDS)
+            for task in pending:
+                task.cancel()
+                await asyncio.wait({task})
         self._logs.note_dropped()
         try:
             async with asyncio.timeout(CLOSING_FLUSH_SECONDS):
@@ -187,23 +194,23 @@ class WorkerSession:
 
     async def _flush_loop(self) -> None:
         failures = 0
-        while not self._is_lost:
-            try:
+        while not self._is_lost and not self._is_closing:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._flush_interval_seconds):
                     await self._has_news.wait()
-            except TimeoutError:
-                pass
             self._has_news.clear()
             try:
                 await self._flush_once()
                 failures = 0
                 self._stored_at = time.monotonic()
                 self._is_stored.set()
-            except DatabaseUnavailableError:
-                failures += 1
-                await asyncio.sleep(retry_delay_seconds(failures))
             except LeaseLostError:
                 self._lose_claim()
+            except Exception as error:
+                failures += 1
+                if not isinstance(error, DatabaseUnavailableError):
+                    _logger.exception("progress could not be stored")
+                await asyncio.sleep(retry_delay_seconds(failures))
 
     async def _flush_once(self) -> None:
         claim = self._job.claim

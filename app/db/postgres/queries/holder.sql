@@ -24,17 +24,21 @@ where a.job_id = held.id and a.claim_no = held.claim_no
 returning 1 as held;
 
 -- name: report_progress
--- Latest progress of the attempt; where $6 is true the stage is also kept for good.
+-- Latest progress of the attempt; where $6 is true and the stage is new it is also kept for good.
 with
 held as (
-    select id, claim_no, attempt
-    from haulage.jobs
-    where id = $1 and claim_no = $2 and status = 'running'
-    for no key update
+    select j.id, j.claim_no, j.attempt, a.progress_stage
+    from haulage.jobs j
+    join haulage.job_attempts a on a.job_id = j.id and a.claim_no = j.claim_no
+    where j.id = $1 and j.claim_no = $2 and j.status = 'running'
+    for no key update of j
 ),
+-- A report that is repeated because its answer got lost finds its stage entered already.
 milestone as (
     insert into haulage.job_events (job_id, claim_no, attempt, kind, stage, fraction, message)
-    select id, claim_no, attempt, 'milestone', $4, $3, $5 from held where $6
+    select id, claim_no, attempt, 'milestone', $4, $3, $5
+    from held
+    where $6 and progress_stage is distinct from $4
 )
 update haulage.job_attempts a
 set progress_fraction = $3,
