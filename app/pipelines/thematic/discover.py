@@ -1,0 +1,238 @@
+"""Stage 4, discover: sub-themes as communities of near texts, themes as merged sub-themes.
+
+Nothing is left out as noise: an answer belongs to a theme, or to "other" only where its theme
+would have fewer people than `min_theme_size`.
+"""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.pipelines.thematic import graph
+from app.pipelines.thematic.embed import Embedded
+from app.pipelines.thematic.milestones import Report
+from app.pipelines.thematic.parameters import Parameters
+
+NEIGHBOURS: Final = 15
+SEEDS: Final = 10
+RESOLUTION: Final = {"coarse": 1.5, "medium": 4.0, "fine": 8.0}
+STABILITY_RUNS: Final = 4
+STABILITY_SHARE: Final = 0.8
+STABILITY_FROM: Final = 50  # with fewer texts a subsample tells about luck only
+SINGLE_THEME_BELOW: Final = 6  # unique texts; no graph of so few has communities worth a name
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """Where each unique text belongs; themes and sub-themes are numbered by size.
+
+    Attributes:
+        theme_of: text -> theme, -1 for other.
+        subtheme_of: text -> sub-theme, -1 where its theme is not divided or it is too small.
+        parent_of: sub-theme -> theme.
+        score: text -> cosine to its theme's centre, 0 for other.
+        subscore: text -> cosine to its sub-theme's centre, 0 without one.
+        cohesion: theme -> mean cosine of its texts to its centre.
+        subcohesion: sub-theme -> the same.
+        separation: theme -> mean simplified silhouette of its texts; empty with one theme.
+        redundancy: highest cosine between two themes' centres, None with one theme.
+        stability: mean adjusted Rand index of themes on subsamples, None with too few texts.
+    """
+
+    theme_of: list[int]
+    subtheme_of: list[int]
+    parent_of: list[int]
+    score: list[float]
+    subscore: list[float]
+    cohesion: list[float]
+    subcohesion: list[float]
+    separation: list[float]
+    redundancy: float | None
+    stability: float | None
+
+
+async def discover(
+    embedded: Embedded, people: list[int], parameters: Parameters, report: Report
+) -> Discovered:
+    """Find the themes.
+
+    Args:
+        embedded: vectors of the unique texts.
+        people: how many rows say each text.
+        parameters: `max_themes`, `min_theme_size`, `granularity` and `seed` matter here.
+        report: told after each block of neighbours.
+    """
+    vectors = _unit(embedded.vectors.astype(np.float32))
+    at_most = min(parameters.max_themes, max(1, sum(people) // parameters.min_theme_size))
+    if len(vectors) < SINGLE_THEME_BELOW or at_most == 1:
+        alone = np.zeros(len(vectors), dtype=np.int64)
+        return _settle(vectors, alone, alone, people, 1)
+    resolution = RESOLUTION[parameters.granularity]
+    seeds = [parameters.seed + offset for offset in range(SEEDS)]
+    links = await _links(vectors, report)
+    await report(0.6, "looking for themes")
+    fine, coarse = await asyncio.to_thread(_partition, links, vectors, resolution, seeds, at_most)
+    found = await asyncio.to_thread(
+        _settle, vectors, coarse, fine, people, parameters.min_theme_size
+    )
+    if len(vectors) < STABILITY_FROM:
+        return found
+    await report(0.8, "checking the themes on subsamples")
+    stability = await asyncio.to_thread(
+        _stability, vectors, coarse, resolution, parameters.seed, at_most
+    )
+    return replace(found, stability=stability)
+
+
+async def _links(vectors: NDArray[np.float32], report: Report) -> Any:
+    k = neighbours(len(vectors))
+    parts = []
+    for start in range(0, len(vectors), graph.BLOCK):
+        parts.append(await asyncio.to_thread(graph.nearest, vectors, start, k))
+        done = min(start + graph.BLOCK, len(vectors))
+        await report(0.6 * done / len(vectors), f"neighbours of {done:,} of {len(vectors):,} texts")
+    return await asyncio.to_thread(graph.neighbour_graph, parts)
+
+
+def neighbours(texts: int) -> int:
+    """15; fewer for small surveys, where 15 would link every text with every theme."""
+    return max(1, min(NEIGHBOURS, max(3, math.isqrt(texts)), texts - 1))
+
+
+def _partition(
+    links: Any,
+    vectors: NDArray[np.float32],
+    resolution: float,
+    seeds: Sequence[int],
+    at_most: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Text -> sub-theme, and text -> theme."""
+    fine = graph.communities(links, resolution, seeds)
+    centres, sizes = graph.centroids(vectors, fine)
+    return fine, graph.merge(centres, sizes, at_most)[fine]
+
+
+def _settle(
+    vectors: NDArray[np.float32],
+    coarse: NDArray[np.int64],
+    fine: NDArray[np.int64],
+    people: list[int],
+    min_size: int,
+) -> Discovered:
+    """Small groups to other, the rest numbered by size, and how well each holds together."""
+    weight = np.asarray(people)
+    theme_of = _by_size(coarse, weight, min_size)
+    subtheme_of = _by_size(np.where(theme_of >= 0, fine, -1), weight, min_size, within=theme_of)
+    parent_of = [int(theme_of[subtheme_of == sub][0]) for sub in range(subtheme_of.max() + 1)]
+    score, cohesion, centres = _fit(vectors, theme_of)
+    subscore, subcohesion, _ = _fit(vectors, subtheme_of)
+    return Discovered(
+        theme_of=theme_of.tolist(),
+        subtheme_of=subtheme_of.tolist(),
+        parent_of=parent_of,
+        score=score,
+        subscore=subscore,
+        cohesion=cohesion,
+        subcohesion=subcohesion,
+        separation=_separation(vectors, theme_of, centres),
+        redundancy=_redundancy(centres),
+        stability=None,
+    )
+
+
+def _by_size(
+    labels: NDArray[np.int64],
+    weight: NDArray[np.int64],
+    min_size: int,
+    within: NDArray[np.int64] | None = None,
+) -> NDArray[np.int64]:
+    """Labels renumbered by people, -1 below `min_size`; with `within`, by its groups first.
+
+    A group that makes up the whole of what it lies within is no division and gets -1 as well.
+    """
+    ranked = []
+    for label in range(int(labels.max()) + 1):
+        members = np.flatnonzero(labels == label)
+        size = int(weight[members].sum())
+        if not len(members) or size < min_size:
+            continue
+        outer = int(within[members[0]]) if within is not None else 0
+        if within is not None and len(members) == int((within == outer).sum()):
+            continue
+        ranked.append((outer, -size, int(members[0]), members))
+    renumbered = np.full(len(labels), -1, dtype=np.int64)
+    for number, (*_, members) in enumerate(sorted(ranked, key=lambda entry: entry[:3])):
+        renumbered[members] = number
+    return renumbered
+
+
+def _fit(
+    vectors: NDArray[np.float32], labels: NDArray[np.int64]
+) -> tuple[list[float], list[float], NDArray[np.float64]]:
+    """Cosine of each text to its group's centre, its mean per group, and the unit centres."""
+    groups = int(labels.max()) + 1
+    centres = np.zeros((groups, vectors.shape[1]))
+    score = np.zeros(len(labels))
+    cohesion = []
+    for group in range(groups):
+        members = labels == group
+        centres[group] = _unit(vectors[members].mean(axis=0, dtype=np.float64)[None, :])[0]
+        score[members] = vectors[members] @ centres[group]
+        cohesion.append(round(float(score[members].mean()), 4))
+    return [round(float(value), 4) for value in score], cohesion, centres
+
+
+def _separation(
+    vectors: NDArray[np.float32], theme_of: NDArray[np.int64], centres: NDArray[np.float64]
+) -> list[float]:
+    """Mean over a theme's texts of (b - a) / max(a, b): distance to its own and the next centre."""
+    if len(centres) < 2:  # noqa: PLR2004 - nothing to be apart from
+        return []
+    separation = []
+    for theme in range(len(centres)):
+        distance = 1.0 - vectors[theme_of == theme] @ centres.T
+        own = distance[:, theme].copy()
+        distance[:, theme] = np.inf
+        nearest = distance.min(axis=1)
+        silhouette = (nearest - own) / np.maximum(np.maximum(nearest, own), 1e-9)
+        separation.append(round(float(silhouette.mean()), 4))
+    return separation
+
+
+def _redundancy(centres: NDArray[np.float64]) -> float | None:
+    if len(centres) < 2:  # noqa: PLR2004 - no pair
+        return None
+    cosine = centres @ centres.T
+    return round(max(float(cosine[i, j]) for i in range(len(centres)) for j in range(i)), 4)
+
+
+def _stability(
+    vectors: NDArray[np.float32],
+    coarse: NDArray[np.int64],
+    resolution: float,
+    seed: int,
+    at_most: int,
+) -> float:
+    """How far the themes come back when a fifth of the texts is missing; 1 is exactly."""
+    agreement = []
+    for run in range(STABILITY_RUNS):
+        draw = np.random.default_rng([seed, run])
+        size = int(STABILITY_SHARE * len(vectors))
+        chosen = np.sort(draw.choice(len(vectors), size=size, replace=False))
+        part = vectors[chosen]
+        k = neighbours(len(part))
+        blocks = [graph.nearest(part, start, k) for start in range(0, len(part), graph.BLOCK)]
+        links = graph.neighbour_graph(blocks)
+        _, again = _partition(links, part, resolution, [seed + run], at_most)
+        agreement.append(graph.adjusted_rand(coarse[chosen], again))
+    return round(float(np.mean(agreement)), 4)
+
+
+def _unit(vectors: Any) -> Any:
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(length > 0, length, 1.0)

@@ -1,0 +1,184 @@
+"""Stage 6, quotes: verbatim slices of answers that are typical of a theme and unlike each other.
+
+Chosen by maximal marginal relevance (Carbonell and Goldstein 1998). A quote is always a slice of
+the answer as it was given, with its offsets; answers with an e-mail address or a phone number are
+never quoted, whatever is masked elsewhere.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.pipelines.thematic.discover import Discovered
+from app.pipelines.thematic.embed import Embedded
+from app.pipelines.thematic.label import Labels
+from app.pipelines.thematic.load import Answers
+from app.pipelines.thematic.prepare import Prepared
+from app.pipelines.thematic.words import stem, tokens
+from app.results.themes import Quote
+
+SUBTHEME_QUOTES: Final = 3
+OTHER_QUOTES: Final = 5
+LONGEST: Final = 280  # characters; a longer answer is quoted by its sentences
+GOOD_LENGTH: Final = range(40, 201)
+RELEVANCE: Final = 0.7
+CANDIDATES: Final = 200  # most central texts of a theme that are looked at
+OUTSIDE_GOOD_LENGTH: Final = 0.15  # cosine that a very short or long answer has to make up for
+SAME_GROUP: Final = 0.05
+GARBLED: Final = 0.2
+SAYS_THE_NAME: Final = 0.1  # a reader looks for the name's words in what is quoted below it
+
+_GARBLED: Final = re.compile("\u00c3|\u00e2\u20ac|\ufffd")  # UTF-8 that was read as cp1252
+_SENTENCE: Final = re.compile(r"\S.*?(?:[.!?]+(?=\s)|\s*$|\n)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Quotes:
+    """Quotes by theme and by sub-theme, the most typical first, and some answers of other."""
+
+    themes: list[list[Quote]]
+    subthemes: list[list[Quote]]
+    other: list[Quote]
+
+
+def quotes(
+    answers: Answers,
+    prepared: Prepared,
+    embedded: Embedded,
+    found: Discovered,
+    labels: Labels,
+    wanted: int,
+) -> Quotes:
+    """Choose up to `wanted` quotes per theme, up to three per sub-theme and five of other."""
+    chooser = _Chooser(answers, prepared, embedded)
+    fewer = min(wanted, SUBTHEME_QUOTES)
+    return Quotes(
+        themes=[
+            chooser.choose(
+                _members(found.theme_of, theme), found.score, labels.names[theme], wanted
+            )
+            for theme in range(len(found.cohesion))
+        ],
+        subthemes=[
+            chooser.choose(
+                _members(found.subtheme_of, subtheme),
+                found.subscore,
+                labels.subnames[subtheme],
+                fewer,
+            )
+            for subtheme in range(len(found.parent_of))
+        ],
+        other=chooser.choose(
+            _members(found.theme_of, -1), found.score, "", min(wanted, OTHER_QUOTES)
+        ),
+    )
+
+
+def _members(group_of: Sequence[int], group: int) -> list[int]:
+    return [text for text, of in enumerate(group_of) if of == group]
+
+
+class _Chooser:
+    def __init__(self, answers: Answers, prepared: Prepared, embedded: Embedded) -> None:
+        self._answers = answers
+        self._texts = prepared.texts
+        self._vectors = embedded.vectors
+        self._rows: dict[int, list[int]] = defaultdict(list)
+        personal = set(prepared.personal)
+        for row, text in enumerate(prepared.text_of):
+            if text >= 0 and row not in personal:
+                self._rows[text].append(row)
+        self._group = next(iter(answers.groups.values()), None)
+
+    def choose(
+        self, members: list[int], score: Sequence[float], name: str, wanted: int
+    ) -> list[Quote]:
+        """Up to `wanted` quotes from the texts `members`."""
+        shown = [text for text in members if text in self._rows]
+        named = {stem(word) for word in tokens(name)}
+        worth = {
+            text: score[text] - self._penalty(text) + self._bonus(text, named) for text in shown
+        }
+        pool = sorted(shown, key=lambda text: (-worth[text], text))[:CANDIDATES]
+        if not pool:
+            return []
+        vectors = self._vectors[pool].astype(np.float32)
+        merit = np.array([worth[text] for text in pool])
+        nearest = np.zeros(len(pool))
+        chosen: list[Quote] = []
+        groups: set[str] = set()
+        for _ in range(min(wanted, len(pool))):
+            value = RELEVANCE * merit - (1.0 - RELEVANCE) * nearest - self._repeats(pool, groups)
+            best = int(value.argmax())
+            row = self._row(pool[best], groups)
+            chosen.append(self._quote(row))
+            groups.add(self._group[row] if self._group else "")
+            merit[best] = -np.inf
+            nearest = np.maximum(nearest, vectors @ vectors[best])
+        return chosen
+
+    def _bonus(self, text: int, named: set[str]) -> float:
+        words = {stem(word) for word in tokens(self._texts[text])}
+        return 0.0 if words.isdisjoint(named) else SAYS_THE_NAME
+
+    def _penalty(self, text: int) -> float:
+        original = self._answers.texts[self._rows[text][0]]
+        garbled = GARBLED if _GARBLED.search(original) else 0.0
+        return garbled + self._length_penalty(len(original))
+
+    @staticmethod
+    def _length_penalty(length: int) -> float:
+        if length in GOOD_LENGTH:
+            return 0.0
+        if length < GOOD_LENGTH.start:
+            return OUTSIDE_GOOD_LENGTH * (1.0 - length / GOOD_LENGTH.start)
+        return OUTSIDE_GOOD_LENGTH * min(1.0, length / GOOD_LENGTH.stop - 1.0)
+
+    def _repeats(self, pool: list[int], groups: set[str]) -> NDArray[np.float64]:
+        """What a text loses for coming from a group that has been quoted."""
+        group = self._group
+        if group is None:
+            return np.zeros(len(pool))
+        return np.array(
+            [SAME_GROUP * all(group[row] in groups for row in self._rows[text]) for text in pool]
+        )
+
+    def _row(self, text: int, groups: set[str]) -> int:
+        """The first row that gave this answer, of a group not yet quoted where there is one."""
+        rows = self._rows[text]
+        if self._group is None:
+            return rows[0]
+        return next((row for row in rows if self._group[row] not in groups), rows[0])
+
+    def _quote(self, row: int) -> Quote:
+        original = self._answers.texts[row]
+        start, end = excerpt(original)
+        return Quote(
+            response_id=self._answers.ids[row],
+            text=original[start:end],
+            start=start,
+            end=end,
+            verified=False,
+        )
+
+
+def excerpt(original: str) -> tuple[int, int]:
+    """Offsets of the part to quote: all of it, or the whole sentences that fit, from the first.
+
+    A first sentence that alone is too long is cut between two words.
+    """
+    start = len(original) - len(original.lstrip())
+    end = len(original.rstrip())
+    if end - start <= LONGEST:
+        return start, end
+    ends = [start + match.end() for match in _SENTENCE.finditer(original[start:end])]
+    fitting = [at for at in ends if at - start <= LONGEST]
+    if fitting:
+        return start, start + len(original[start : fitting[-1]].rstrip())
+    cut = original.rfind(" ", start, start + LONGEST)
+    return start, cut if cut > start else start + LONGEST
