@@ -69,7 +69,10 @@ def _parse_pipelines(value: Any) -> Any:
         return value
     text = value.strip()
     if text.startswith("{"):
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"not JSON: {error}") from None
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     if any("=" not in entry for entry in entries):
         raise ValueError("write name=package.module:Class, several divided by commas, or JSON")
@@ -209,8 +212,9 @@ def _configuration_error(error: ValidationError) -> ConfigurationError:
     first = error.errors()[0]
     location = str(first["loc"][0]) if first["loc"] else ""
     name = location if location.isupper() else PREFIX + location.upper()
+    remedy = str(first["msg"]).removeprefix("Value error, ")
     if not location:
         # A rule over several settings: its message names them.
-        return ConfigurationError("settings", "", str(first["msg"]).removeprefix("Value error, "))
+        return ConfigurationError("settings", "", remedy)
     value = "***" if "URL" in name else first.get("input")
-    return ConfigurationError(name, value, str(first["msg"]))
+    return ConfigurationError(name, value, remedy)

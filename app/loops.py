@@ -2,7 +2,7 @@
 
     start() --> [ tick() --> wait for wake() or the interval ] --> ... --> stop()
                     |
-                    '-- raised: report, back off with jitter, go on
+                    '-- raised: report, back off with jitter up to the interval, go on
 
 A loop starts once, stops idempotently and holds nothing else: its owner's `_x_once` does the work
 and can be called from tests without any loop.
@@ -105,7 +105,8 @@ class PeriodicLoop:
                 )
             self.ticks += 1
             if failures:
-                await self._pause(retry_delay_seconds(failures))
+                # Never longer than when all is well, or an outage would outlast itself.
+                await self._pause(min(retry_delay_seconds(failures), self._interval_seconds))
             else:
                 await self._wait_for_wake(began)
 

@@ -49,8 +49,9 @@ class DBInterface(Protocol):
             payload: an object, or its JSON text (which the caller has checked).
 
         Raises:
-            InvalidJsonError: the payload holds something that could not come back unchanged.
-            TooLargeError: the payload exceeds MAX_PAYLOAD_BYTES.
+            InvalidJsonError: the payload holds something that could not come back unchanged, or an
+                option does (the pointer then begins with the option's name).
+            TooLargeError: the payload exceeds MAX_PAYLOAD_BYTES, the metadata MAX_METADATA_BYTES.
 
         A lost connection is retried under the same id, so the job exists once or not at all.
         """

@@ -108,7 +108,8 @@ def _children(
         return [(child, (*path, str(index))) for index, child in enumerate(item)]
     for key in item:
         if not isinstance(key, str):
-            raise InvalidJsonError(_pointer(path), f"key {key!r} is not a string")
+            reason = f"a key of type {type(key).__name__} is not a string"
+            raise InvalidJsonError(_pointer(path), reason)
         _check_text(key, path)
     return [(child, (*path, key)) for key, child in item.items()]
 

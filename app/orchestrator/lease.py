@@ -40,7 +40,12 @@ class NodeLease:
 
         Others count by the database's clock from when it arrived: ours ends first.
         """
-        return time.monotonic() - self._renewed > self._lease_seconds
+        return self.remaining_seconds <= 0
+
+    @property
+    def remaining_seconds(self) -> float:
+        """Until `has_ended`; negative afterwards."""
+        return self._renewed + self._lease_seconds - time.monotonic()
 
     async def register(self) -> None:
         """Make the present identity known."""
@@ -56,7 +61,9 @@ class NodeLease:
             DatabaseUnavailableError, TimeoutError: no answer; ask `has_ended`.
         """
         began = time.monotonic()
-        async with asyncio.timeout(self._lease_seconds / 2):
+        # An ended lease is asked about too: the answer tells whether to begin anew.
+        patience = self.remaining_seconds if self.remaining_seconds > 0 else self._lease_seconds
+        async with asyncio.timeout(min(patience, self._lease_seconds / 2)):
             is_renewed = await self._db.renew_node(self.node.id)
         if is_renewed:
             self._renewed = began

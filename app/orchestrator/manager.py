@@ -2,6 +2,7 @@
 
     _listener_loop:  reap -> capacity -> claim -> spawn -> wait (wake-up or poll interval)
     _watchdog_loop:  reap -> rows against processes -> overdue, lost, stray -> other nodes' losses
+    limits:          SIGTERM, later SIGKILL for what is overdue, without asking the database
     heartbeat:       renew the node's lease; a node that cannot ends its own workers
 
 The loops share nothing but `_running_processes` and survive each other's hanging. The database is
@@ -9,7 +10,6 @@ the truth about jobs; this module must never hold one in memory only, and never 
 """
 
 import asyncio
-import contextlib
 import platform
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -42,6 +42,9 @@ from app.telemetry import Telemetry, default_telemetry
 
 LOST_JOBS_PER_PASS: Final = 100
 MERGE_WAKE_UPS_SECONDS: Final = 0.02
+LIMITS_INTERVAL_SECONDS: Final = 0.5
+# The event loop's timers may be early by its clock's resolution.
+CLOCK_SLACK_SECONDS: Final = 0.001
 # After the grace of a shutdown everything has to be over within two seconds, whatever hangs:
 # SIGTERM, this long, SIGKILL, this long, and what is left goes to giving jobs back.
 FINAL_SECONDS: Final = 2.0
@@ -49,6 +52,7 @@ FINAL_TERM_SECONDS: Final = 0.7
 FINAL_KILL_SECONDS: Final = 0.3
 LOOP_STOP_SECONDS: Final = 0.3
 CLOSE_SECONDS: Final = 0.3
+STOP_RETRY_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,9 @@ class QueueManager:
         self._watching = PeriodicLoop(
             "watchdog", self._watch_once, self._options.watchdog_interval_seconds, self._telemetry
         )
+        self._limiting = PeriodicLoop(
+            "limits", self._limit_once, LIMITS_INTERVAL_SECONDS, self._telemetry
+        )
         self._renewing = PeriodicLoop(
             "heartbeat", self._renew_once, self._options.heartbeat_interval_seconds, self._telemetry
         )
@@ -141,6 +148,7 @@ class QueueManager:
         self._is_draining = False
         self._listener_task = asyncio.create_task(self._listener_loop(), name="haulage-listener")
         self._watchdog_task = asyncio.create_task(self._watchdog_loop(), name="haulage-watchdog")
+        self._limiting.start()
         self._renewing.start()
         self._wake_up_task = asyncio.create_task(self._follow_wake_ups(), name="haulage-wake-ups")
         self._telemetry.emit(
@@ -182,6 +190,7 @@ class QueueManager:
         await self._end_remaining()
         await asyncio.gather(
             self._watching.stop(LOOP_STOP_SECONDS),
+            self._limiting.stop(LOOP_STOP_SECONDS),
             self._renewing.stop(LOOP_STOP_SECONDS),
             self._bounded("farewell", self._give_back(), end - time.monotonic()),
         )
@@ -307,6 +316,12 @@ class QueueManager:
         await self._rescue_lost()
         return findings
 
+    async def _limit_once(self) -> None:
+        """End what is overdue; apart from the watchdog, whose pass may hang in the database."""
+        self._stop_overdue()
+        for worker in self._running_processes.values():
+            worker.escalate(self._options.kill_grace_seconds)
+
     def _stop_overdue(self) -> None:
         overdue = recovery.find_overdue(self._live_workers())
         for worker in self._processes_of(overdue):
@@ -348,11 +363,19 @@ class QueueManager:
         except (DatabaseUnavailableError, TimeoutError):
             if self._lease.has_ended:
                 self._fence()
+            else:
+                # The next try may come after the end.
+                left = self._lease.remaining_seconds + CLOCK_SLACK_SECONDS
+                asyncio.get_running_loop().call_later(left, self._fence_if_ended)
             raise
         self._fence()
         if not self._is_draining:
             await self._lease.begin_anew()
         return False
+
+    def _fence_if_ended(self) -> None:
+        if self._lease.has_ended:
+            self._fence()
 
     def _fence(self) -> None:
         if self._running_processes:
@@ -378,12 +401,17 @@ class QueueManager:
         """Settle what ends before `end()`, which is asked anew: a second signal moves it."""
         while (self._running_processes or self._reaping) and end() > time.monotonic():
             self._process_ended.clear()
-            with contextlib.suppress(TimeoutError):
+            try:
                 # Looked at in between too, in case that an end was not announced.
                 async with asyncio.timeout(min(max(0.0, end() - time.monotonic()), 0.5)):
                     await self._reap_finished()
                     if self._running_processes:
                         await self._process_ended.wait()
+            except TimeoutError:
+                continue
+            except Exception as error:  # noqa: BLE001  whatever one end does, shutdown goes on
+                self._telemetry.emit("loop.failed", loop="stop", error=repr(error), failures=1)
+                await asyncio.sleep(STOP_RETRY_SECONDS)
 
     async def _give_back(self) -> None:
         """Release what the database still counts as running here, then leave."""
@@ -403,6 +431,6 @@ class QueueManager:
         try:
             async with asyncio.timeout(max(0.0, timeout_seconds)):
                 await work
-        except (DatabaseUnavailableError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001  shutdown goes on to its end
             # Without the database the lease ends by itself and another node takes over.
             self._telemetry.emit("loop.failed", loop=what, error=repr(error), failures=1)

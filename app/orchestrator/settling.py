@@ -17,6 +17,7 @@ class Settlements:
         self._db = db
         self._telemetry = telemetry
         self._waiting: dict[Claim, Verdict] = {}
+        self._in_flight: set[Claim] = set()
 
     def __contains__(self, claim: Claim) -> bool:
         """Whether a verdict on this claim still waits."""
@@ -30,15 +31,20 @@ class Settlements:
     async def retry(self) -> None:
         """Try again what the database has not taken yet."""
         for claim in list(self._waiting):
-            await self._write(claim)
+            # Several loops come here: meanwhile another may have written it, or be about to.
+            if claim in self._waiting and claim not in self._in_flight:
+                await self._write(claim)
 
     async def _write(self, claim: Claim) -> None:
         verdict = self._waiting[claim]
+        self._in_flight.add(claim)
         try:
             has_won = await self._db.finish_job(claim, verdict)
         except DatabaseUnavailableError as error:
             self._telemetry.emit("finish.delayed", job=claim.job_id, reason=str(error))
             return
+        finally:
+            self._in_flight.discard(claim)
         self._waiting.pop(claim, None)
         if has_won:
             self._telemetry.emit(

@@ -58,7 +58,7 @@ class PipelineContext(Protocol):
         """
 
     async def save_checkpoint(self, stage: str, data: Json) -> None:
-        """Keep an intermediate result (JSON, at most 64 MiB) under `stage`; replaces an earlier one.
+        """Keep an intermediate result of `stage` (JSON, at most 64 MiB), replacing an earlier one.
 
         It survives this attempt: a retried job finds it with `load_checkpoint`.
         """

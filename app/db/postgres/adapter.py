@@ -24,6 +24,7 @@ from app.domain.errors import DatabaseUnavailableError, JobNotFoundError, LeaseL
 from app.domain.jobs import (
     INLINE_PAYLOAD_BYTES,
     MAX_CHECKPOINT_BYTES,
+    MAX_METADATA_BYTES,
     MAX_PAYLOAD_BYTES,
     Attempt,
     AttemptOutcome,
@@ -41,7 +42,7 @@ from app.domain.jobs import (
     RunningJob,
     Usage,
 )
-from app.domain.json_values import check_size, dump_storable
+from app.domain.json_values import check_size, check_storable, dump_storable
 from app.domain.lifecycle import Verdict
 from app.telemetry import Telemetry, default_telemetry
 
@@ -114,6 +115,15 @@ class PostgresJobsDB:
             text = check_size(payload, "payload", MAX_PAYLOAD_BYTES)
         else:
             text = dump_storable(payload, "payload", MAX_PAYLOAD_BYTES)
+        check_storable(
+            {
+                "pipeline": options.pipeline,
+                "queue": options.queue,
+                "tags": options.tags,
+                "metadata": dict(options.metadata),
+                "submitted_by": options.submitted_by,
+            }
+        )
         job_id = new_id()
         arguments = (
             UUID(job_id),
@@ -125,7 +135,7 @@ class PostgresJobsDB:
             options.max_attempts or 1,
             options.timeout_seconds,
             list(options.tags),
-            json.dumps(dict(options.metadata)),
+            dump_storable(dict(options.metadata), "metadata", MAX_METADATA_BYTES),
             options.submitted_by or "",
             text,
         )
