@@ -60,6 +60,7 @@ class Cause(StrEnum):
     EXCEPTION = "exception"
     LOAD_FAILED = "load_failed"
     START_FAILED = "start_failed"
+    WORKER_BROKEN = "worker_broken"
     RESULT_REFUSED = "result_refused"
     EXIT_CODE = "exit_code"
     SIGNAL = "signal"

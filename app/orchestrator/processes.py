@@ -35,6 +35,12 @@ _UNKNOWN_EXIT_CODE: Final = 255
 _RECHECK_SECONDS: Final = 0.1
 _SINGLE_THREADED: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
+_FAILED_STEP: Final = {
+    ExitCode.NO_LOGGING: "its logging could not be set up",
+    ExitCode.NO_EVENT_LOOP: "it got no event loop",
+    ExitCode.BROKEN: "an error outside the pipeline, see the service's log",
+}
+
 StopReason = Cancelled | Released | Overran
 
 
@@ -146,6 +152,9 @@ class WorkerProcess:
                 return None
             case ExitCode.NOT_CONNECTED:
                 return NotStarted("the worker could not connect to the database")
+            case ExitCode.NO_LOGGING | ExitCode.NO_EVENT_LOOP | ExitCode.BROKEN:
+                description = f"worker failed by itself: {_FAILED_STEP[ExitCode(code)]}"
+                return Died(Cause.WORKER_BROKEN, description, exit_code=code)
             case None:
                 return Died(Cause.WORKER_LOST, "worker is gone, its exit status is unknown")
             case int() if code < 0:

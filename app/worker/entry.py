@@ -51,6 +51,8 @@ class ExitCode(IntEnum):
     NOT_CONNECTED = 71
     CLAIM_LOST = 72
     TERMINATED = 73
+    NO_LOGGING = 74
+    NO_EVENT_LOOP = 75
 
 
 def worker_entry(
@@ -89,30 +91,35 @@ def worker_entry(
         claimed_at=datetime.fromisoformat(claimed_at) if claimed_at else datetime.now(UTC),
         payload=payload,
     )
-    exit_code = ExitCode.BROKEN
     is_child = multiprocessing.parent_process() is not None
     if is_child:
         isolate()
         watch_manager()
     logs = LogBuffer()
-    output = OutputCapture(logs)
+    output: OutputCapture | None = None
     broken: str | None = None
-    loop = asyncio.new_event_loop()
+    # What it means if the step under way is the one that fails.
+    exit_code = ExitCode.NO_LOGGING
     try:
+        output = OutputCapture(logs)
+        exit_code = ExitCode.NO_EVENT_LOOP
+        loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
+        exit_code = ExitCode.BROKEN
         work = _Work(job, db_factory, pipeline, constructor_args, logs, output, logger)
         work.on_claim_lost = end_group if is_child else work.on_claim_lost
         exit_code = loop.run_until_complete(work.perform())
+        loop.close()
     except Exception:  # noqa: BLE001  our own fault: the last thing to do is to say so
         broken = traceback.format_exc()
-    output.release()
+    if output is not None:
+        output.release()
     if broken:
         sys.stderr.write(broken)
         sys.stderr.flush()
     if is_child:
         # Threads that a pipeline left behind must not hold the process, so no normal exit.
         os._exit(exit_code)
-    loop.close()
     if exit_code is not ExitCode.SETTLED:
         sys.exit(exit_code)
 
