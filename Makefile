@@ -26,7 +26,8 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
 
 demo: $(STAMPS)/app ## Find the themes in 2,000 patients' comments
-	@$(BIN)/haulage analyse examples/nhs-fft/nhs-fft.csv --column text --id-column id --limit 2000
+	@$(BIN)/haulage analyse examples/nhs-fft/nhs-fft.csv --column text --id-column id \
+		--group-by service --limit 2000
 
 serve: $(STAMPS)/app ## Run API and scheduler on http://127.0.0.1:8000
 	@$(BIN)/haulage serve
