@@ -10,7 +10,8 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from app.api.problems import Problem
-from app.domain.jobs import MAX_JSON_DEPTH, MAX_PAYLOAD_BYTES
+from app.domain.jobs import MAX_PAYLOAD_BYTES
+from app.domain.json_values import TOO_DEEP, TOO_LONG_INTEGER
 
 # A payload at its limit still fits with the other fields around it.
 MAX_BODY_BYTES: Final = MAX_PAYLOAD_BYTES + 256 * 1024
@@ -43,16 +44,15 @@ class BoundedRequest(Request):
                 return json.loads(body)
             return await asyncio.to_thread(json.loads, body)
         except RecursionError:
-            reason = f"nested deeper than {MAX_JSON_DEPTH} levels"
-            raise Problem(
-                HTTPStatus.UNPROCESSABLE_ENTITY, "unstorable-json", reason, errors=[("", reason)]
-            ) from None
-        except (UnicodeDecodeError, ValueError) as error:
-            if isinstance(error, json.JSONDecodeError):
-                raise
+            raise _unstorable(TOO_DEEP) from None
+        except json.JSONDecodeError:
+            raise
+        except UnicodeDecodeError as error:
             raise Problem(
                 HTTPStatus.BAD_REQUEST, "bad-json", f"the body is not JSON: {error}"
             ) from None
+        except ValueError:  # Python's own bound on the digits of an integer
+            raise _unstorable(TOO_LONG_INTEGER) from None
 
 
 class BoundedRoute(APIRoute):
@@ -63,9 +63,27 @@ class BoundedRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_bounded(request: Request) -> Response:
+            if self.body_field is not None and not _is_json(request):
+                raise Problem(
+                    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                    "not-json",
+                    "send JSON with the header content-type: application/json",
+                )
             return await handle(BoundedRequest(request.scope, request.receive))
 
         return handle_bounded
+
+
+def _is_json(request: Request) -> bool:
+    declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind, _, subtype = declared.partition("/")
+    return kind == "application" and (subtype == "json" or subtype.endswith("+json"))
+
+
+def _unstorable(reason: str) -> Problem:
+    return Problem(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "unstorable-json", reason, errors=[("", reason)]
+    )
 
 
 def _too_large() -> Problem:

@@ -1,9 +1,17 @@
 """What goes over the wire: request and response models with their examples."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
 from app.domain.jobs import Job, JobOptions, JobStatus, Milestone
 
@@ -40,6 +48,14 @@ class EnqueueRequest(BaseModel):
     )
     tags: list[Tag] = Field(default_factory=list, max_length=50)
     metadata: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("run_at")
+    @classmethod
+    def _in_utc(cls, run_at: datetime | None) -> datetime | None:
+        try:
+            return run_at and run_at.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("outside the years 1 to 9999 in UTC") from None
 
     @model_validator(mode="after")
     def _one_start(self) -> "EnqueueRequest":

@@ -5,7 +5,7 @@ It must never compute, import a pipeline or touch a process.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
@@ -23,7 +23,7 @@ from app.api.schemas import (
     ProblemResponse,
 )
 from app.db.interface import DBInterface
-from app.domain.errors import UnknownPipelineError
+from app.domain.errors import InvalidJsonError, UnknownPipelineError
 from app.domain.jobs import MAX_PAYLOAD_BYTES
 from app.domain.json_values import dump_storable
 
@@ -96,16 +96,16 @@ class WebServer:
 
     @asynccontextmanager
     async def _lifespan(self, _app: FastAPI) -> AsyncGenerator[None, None]:
-        try:
+        async with AsyncExitStack() as at_end:
+            # In this order backwards, whatever one of them does.
+            at_end.push_async_callback(asyncio.to_thread, self._on_stopped)
+            at_end.push_async_callback(self._db.close)
             await self._db.open()
+            at_end.push_async_callback(self._queue_mgr.stop)
             await self._queue_mgr.start()
+            at_end.callback(self.refuse_traffic)
             self._is_ready = True
             yield
-        finally:
-            self._is_ready = False
-            await self._queue_mgr.stop()
-            await self._db.close()
-            await asyncio.to_thread(self._on_stopped)
 
     def _add_routes(self) -> None:
         add = self.app.add_api_route
@@ -116,7 +116,7 @@ class WebServer:
             response_model=EnqueueResponse,
             summary="Submit a job",
             tags=["jobs"],
-            responses=_problems(400, 413, 422, 503),
+            responses=_problems(400, 413, 415, 422, 503),
         )
         add(
             "/jobs/{job_id}",
@@ -208,10 +208,13 @@ class WebServer:
 
 
 async def _storable(payload: dict[str, Any], body_bytes: int) -> str:
-    # A large payload takes tens of milliseconds to check and dump: not on the event loop.
-    if body_bytes > OFF_LOOP_BYTES:
-        return await asyncio.to_thread(dump_storable, payload, "payload", MAX_PAYLOAD_BYTES)
-    return dump_storable(payload, "payload", MAX_PAYLOAD_BYTES)
+    try:
+        # A large payload takes tens of milliseconds to check and dump: not on the event loop.
+        if body_bytes > OFF_LOOP_BYTES:
+            return await asyncio.to_thread(dump_storable, payload, "payload", MAX_PAYLOAD_BYTES)
+        return dump_storable(payload, "payload", MAX_PAYLOAD_BYTES)
+    except InvalidJsonError as error:
+        raise InvalidJsonError(f"/payload{error.pointer}", error.reason) from None
 
 
 def _operation_id(route: APIRoute) -> str:

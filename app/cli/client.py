@@ -65,7 +65,13 @@ class Client:
 @contextlib.contextmanager
 def own_service() -> Iterator[str]:
     """The URL of a `haulage serve` of our own on a free port; it ends with us, even killed."""
-    environment = {**os.environ, "HAULAGE_HOST": "127.0.0.1", "HAULAGE_LOG_LEVEL": "WARNING"}
+    environment = {
+        **os.environ,
+        "HAULAGE_HOST": "127.0.0.1",
+        "HAULAGE_LOG_LEVEL": "WARNING",
+        # Who interrupts the command does not want to wait for its job.
+        "HAULAGE_SHUTDOWN_GRACE_SECONDS": "0",
+    }
     command = [sys.executable, "-m", "app", "serve", "--port", "0", "--until-stdin-ends"]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(

@@ -28,7 +28,11 @@ from app.config import load_settings
 from app.db.opening import open_database
 from app.db.schema import SCHEMA
 from app.db.urls import DatabaseURL
-from app.domain.errors import DatabaseUnavailableError, SchemaMismatchError
+from app.domain.errors import (
+    ConfigurationError,
+    DatabaseUnavailableError,
+    SchemaMismatchError,
+)
 from app.telemetry import Telemetry
 
 # "haul" in ASCII: any number will do as long as nobody else in the database takes it.
@@ -70,15 +74,16 @@ class SchemaState:
 
 
 def upgrade(url: DatabaseURL, revision: str = "head", telemetry: Telemetry | None = None) -> None:
-    """Bring the schema to `revision`; nothing happens where it is there already."""
+    """Bring the schema to `revision`; nothing happens where it is there already.
+
+    Raises:
+        SchemaMismatchError: a newer program made this schema.
+        DatabaseUnavailableError: others held on to a table for too long.
+    """
     before = state(url)
-    for tries_left in reversed(range(LOCK_TRIES)):
-        try:
-            command.upgrade(_config(url), revision)
-            break
-        except DBAPIError as error:
-            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE or not tries_left:
-                raise
+    if before.is_ahead:
+        before.require_current()
+    _with_known_revision(revision, lambda: _upgrade_behind_locks(url, revision))
     after = state(url)
     if telemetry is not None and after.found != before.found:
         telemetry.emit("schema.upgraded", from_revision=before.found, to_revision=after.found)
@@ -86,7 +91,7 @@ def upgrade(url: DatabaseURL, revision: str = "head", telemetry: Telemetry | Non
 
 def downgrade(url: DatabaseURL, revision: str) -> None:
     """Take the schema back to `revision` ("base" removes it with everything in it)."""
-    command.downgrade(_config(url), revision)
+    _with_known_revision(revision, lambda: command.downgrade(_config(url), revision))
 
 
 def differences(url: DatabaseURL) -> str | None:
@@ -105,6 +110,28 @@ def state(url: DatabaseURL) -> SchemaState:
     wanted = scripts.get_current_head() or "base"
     known = {script.revision for script in scripts.walk_revisions()}
     return SchemaState(found, wanted, is_ahead=found is not None and found not in known)
+
+
+def _upgrade_behind_locks(url: DatabaseURL, revision: str) -> None:
+    for _ in range(LOCK_TRIES):
+        try:
+            command.upgrade(_config(url), revision)
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                raise
+        else:
+            return
+    raise DatabaseUnavailableError(
+        f"a table was locked by others in {LOCK_TRIES} tries of {LOCK_TIMEOUT}: "
+        "end long transactions and backups, then upgrade again"
+    )
+
+
+def _with_known_revision(revision: str, migrate: Callable[[], None]) -> None:
+    try:
+        migrate()
+    except CommandError as error:
+        raise ConfigurationError("revision", revision, str(error)) from error
 
 
 def run_locked(config: Config, migrate: Callable[[Connection], None]) -> None:

@@ -20,6 +20,9 @@ from app.domain.jobs import (
 # About 1,000 decimal digits: jsonb's numeric holds more, Python's own parser stops at 4,300.
 _MAX_INTEGER_BITS: Final = 3_322
 
+TOO_DEEP: Final = f"nested deeper than {MAX_JSON_DEPTH} levels"
+TOO_LONG_INTEGER: Final = "integer of more than 1,000 digits"
+
 
 def check_storable(value: Any) -> None:
     """Raise InvalidJsonError with the pointer of the first place that cannot be stored unchanged.
@@ -36,15 +39,13 @@ def check_storable(value: Any) -> None:
                 _check_text(item, path)
             case int():
                 if item.bit_length() > _MAX_INTEGER_BITS:
-                    raise InvalidJsonError(_pointer(path), "integer of more than 1,000 digits")
+                    raise InvalidJsonError(_pointer(path), TOO_LONG_INTEGER)
             case float():
                 if not math.isfinite(item):
                     raise InvalidJsonError(_pointer(path), "NaN and infinities are not JSON")
             case dict() | list() | tuple():
                 if len(path) >= MAX_JSON_DEPTH:
-                    raise InvalidJsonError(
-                        _pointer(path), f"nested deeper than {MAX_JSON_DEPTH} levels"
-                    )
+                    raise InvalidJsonError(_pointer(path), TOO_DEEP)
                 stack.extend(_children(item, path))
             case _:
                 raise InvalidJsonError(

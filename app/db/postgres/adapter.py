@@ -7,13 +7,17 @@ import asyncio
 import dataclasses
 import json
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import asyncpg
+from asyncpg.pool import PoolConnectionProxy
 
 from app.db.ids import as_uuid, new_id
 from app.db.postgres.connections import (
+    COMMAND_TIMEOUT_SECONDS,
+    PING_TIMEOUT_SECONDS,
     close_quietly,
     create_pool,
     unavailable_errors,
@@ -100,9 +104,8 @@ class PostgresJobsDB:
 
     async def ping(self) -> None:
         """See DBInterface."""
-        pool = await self._connected()
-        async with unavailable_errors():
-            await pool.fetchval("select 1", timeout=3.0)
+        async with self._borrowed(PING_TIMEOUT_SECONDS) as connection:
+            await connection.fetchval("select 1")
 
     # -- submitting and reading ---------------------------------------------------------------
 
@@ -270,8 +273,7 @@ class PostgresJobsDB:
 
     async def rescue_job(self, claim: Claim, verdict: Verdict) -> bool:
         """See DBInterface."""
-        pool = await self._connected()
-        async with unavailable_errors(), pool.acquire() as connection, connection.transaction():
+        async with self._borrowed() as connection, connection.transaction():
             lost = await connection.fetchrow(
                 STATEMENTS["hold_lost_job"].sql, UUID(claim.job_id), claim.claim_no
             )
@@ -336,20 +338,36 @@ class PostgresJobsDB:
         if self._notify is not None:
             self._notify.request()
 
-    async def _execute(self, name: str, *arguments: object) -> None:
+    @asynccontextmanager
+    async def _borrowed(
+        self, timeout_seconds: float = COMMAND_TIMEOUT_SECONDS
+    ) -> AsyncGenerator["PoolConnectionProxy[asyncpg.Record]", None]:
+        """A connection for one short piece of work; the time-out covers all of it."""
         pool = await self._connected()
-        async with unavailable_errors():
-            await pool.execute(STATEMENTS[name].sql, *arguments)
+        async with (
+            unavailable_errors(),
+            asyncio.timeout(timeout_seconds),
+            pool.acquire() as connection,
+        ):
+            try:
+                yield connection
+            except asyncio.CancelledError:
+                # The driver would ask the server to cancel the statement and wait for its
+                # answer: half a minute under a silent network, and nobody who gave up waits so.
+                connection.terminate()
+                raise
+
+    async def _execute(self, name: str, *arguments: object) -> None:
+        async with self._borrowed() as connection:
+            await connection.execute(STATEMENTS[name].sql, *arguments)
 
     async def _fetch_row(self, name: str, *arguments: object) -> asyncpg.Record | None:
-        pool = await self._connected()
-        async with unavailable_errors():
-            return await pool.fetchrow(STATEMENTS[name].sql, *arguments)
+        async with self._borrowed() as connection:
+            return await connection.fetchrow(STATEMENTS[name].sql, *arguments)
 
     async def _fetch_as(self, row_class: type[_Row], name: str, *arguments: object) -> list[_Row]:
-        pool = await self._connected()
-        async with unavailable_errors():
-            rows = await pool.fetch(STATEMENTS[name].sql, *arguments)
+        async with self._borrowed() as connection:
+            rows = await connection.fetch(STATEMENTS[name].sql, *arguments)
         return [row_class(**row) for row in rows]
 
     async def _held(self, name: str, claim: Claim, *arguments: object) -> asyncpg.Record:

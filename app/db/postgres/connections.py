@@ -11,7 +11,9 @@ from app.domain.errors import DatabaseUnavailableError
 
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 COMMAND_TIMEOUT_SECONDS: Final = 30.0
+PING_TIMEOUT_SECONDS: Final = 3.0
 
+# What may be over when the same call is made again.
 _UNAVAILABLE: Final = (
     OSError,
     TimeoutError,
@@ -20,6 +22,14 @@ _UNAVAILABLE: Final = (
     asyncpg.PostgresConnectionError,
     asyncpg.exceptions.OperatorInterventionError,
     asyncpg.exceptions.InsufficientResourcesError,
+    # Serialisation failures and deadlocks; a lock_timeout of the role.
+    asyncpg.exceptions.TransactionRollbackError,
+    asyncpg.LockNotAvailableError,
+    # A server that was demoted to a standby.
+    asyncpg.ReadOnlySQLTransactionError,
+    # A password that is being changed, a database that is being restored.
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
 )
 
 
@@ -40,6 +50,8 @@ def server_settings(application_name: str) -> dict[str, str]:
         "jit": "off",
         # No transaction of ours spans a wait; a client that vanished in one must not hold rows.
         "idle_in_transaction_session_timeout": "60s",
+        # Nor may a statement go on whose caller gave up long ago.
+        "statement_timeout": "60s",
     }
 
 

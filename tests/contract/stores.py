@@ -1,0 +1,142 @@
+"""Stores as the contract sees them: adapters to ask, and what happens behind their backs.
+
+A new adapter becomes a class here and a name in `conftest.STORES`. What it cannot do it leaves out
+of its capabilities; only tests that ask for those are skipped.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+import asyncpg
+from support.waiting import eventually
+
+from app.db.interface import DBInterface
+from app.db.postgres.adapter import PostgresJobsDB
+from app.db.postgres.listener import WAKE_CHANNEL
+
+ROW_LOCKS: Final = "row_locks"
+PAUSED_QUEUES: Final = "paused_queues"
+COUNTED_WAKE_UPS: Final = "counted_wake_ups"
+
+
+class Store(Protocol):
+    """One store with its adapters."""
+
+    name: str
+    capabilities: frozenset[str]
+
+    def connect(self, *, notify: bool = True) -> DBInterface:
+        """Another adapter of this store, as another process would have it; closed by the store."""
+
+    async def close(self) -> None:
+        """Close every adapter that was made."""
+
+    async def end_lease(self, node_id: str) -> None:
+        """As if the node had not renewed for longer than its lease."""
+
+    async def ask_to_cancel(self, job_id: str) -> None:
+        """As if somebody had asked for the job's end."""
+
+    async def pause(self, queue: str) -> None:
+        """As if somebody had paused the queue."""
+
+    def holding(self, job_id: str) -> AbstractAsyncContextManager[None]:
+        """Hold the job's row in a transaction of somebody else (ROW_LOCKS)."""
+
+    async def until_blocked(self, sessions: int) -> None:
+        """Return once so many sessions really wait for a row that is held (ROW_LOCKS)."""
+
+    def counting_wake_ups(self) -> AbstractAsyncContextManager[Callable[[], Awaitable[int]]]:
+        """How many wake-ups were sent from here on until the call (COUNTED_WAKE_UPS)."""
+
+
+class PostgresStore:
+    """PostgreSQL with the newest schema."""
+
+    name = "postgres"
+    capabilities = frozenset({ROW_LOCKS, PAUSED_QUEUES, COUNTED_WAKE_UPS})
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._adapters: list[PostgresJobsDB] = []
+
+    def connect(self, *, notify: bool = True) -> PostgresJobsDB:
+        adapter = PostgresJobsDB(self._dsn, default_pipeline="by-default", notify=notify)
+        self._adapters.append(adapter)
+        return adapter
+
+    async def close(self) -> None:
+        for adapter in self._adapters:
+            await adapter.close()
+
+    async def end_lease(self, node_id: str) -> None:
+        await self._execute(
+            "update haulage.nodes set heartbeat_at = heartbeat_at"
+            " - make_interval(secs => lease_seconds + 1) where id = $1",
+            UUID(node_id),
+        )
+
+    async def ask_to_cancel(self, job_id: str) -> None:
+        await self._execute(
+            "update haulage.jobs set cancel_requested_at = now() where id = $1", UUID(job_id)
+        )
+
+    async def pause(self, queue: str) -> None:
+        await self._execute("insert into haulage.queues (name, is_paused) values ($1, true)", queue)
+
+    @asynccontextmanager
+    async def holding(self, job_id: str) -> AsyncIterator[None]:
+        connection = await asyncpg.connect(self._dsn)
+        try:
+            async with connection.transaction():
+                held = await connection.fetchval(
+                    "select 1 from haulage.jobs where id = $1 for update", UUID(job_id)
+                )
+                assert held == 1
+                yield
+        finally:
+            await connection.close()
+
+    async def until_blocked(self, sessions: int) -> None:
+        connection = await asyncpg.connect(self._dsn)
+
+        async def are_blocked() -> bool:
+            blocked: int = await connection.fetchval(
+                "select count(*) from pg_stat_activity"
+                " where datname = current_database() and wait_event_type = 'Lock'"
+            )
+            return blocked == sessions
+
+        try:
+            await eventually(are_blocked, f"{sessions} sessions that wait for a lock")
+        finally:
+            await connection.close()
+
+    @asynccontextmanager
+    async def counting_wake_ups(self) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+        connection = await asyncpg.connect(self._dsn)
+        heard: list[str] = []
+        at_end = asyncio.Event()
+
+        async def count() -> int:
+            # Notifications arrive in the order of their commits, so ours is the last one.
+            await connection.execute("notify the_end")
+            await at_end.wait()
+            return len(heard)
+
+        try:
+            await connection.add_listener(WAKE_CHANNEL, lambda *_: heard.append("wake"))
+            await connection.add_listener("the_end", lambda *_: at_end.set())
+            yield count
+        finally:
+            await connection.close()
+
+    async def _execute(self, statement: str, *arguments: Any) -> None:
+        connection = await asyncpg.connect(self._dsn)
+        try:
+            await connection.execute(statement, *arguments)
+        finally:
+            await connection.close()

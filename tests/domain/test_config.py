@@ -1,0 +1,277 @@
+"""Settings: sources, forms, and what is refused with which words."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import config
+from app.config import Settings, load_settings, usable_cpus
+from app.db.urls import DatabaseURL
+from app.domain.errors import ConfigurationError
+
+SECRET = "s3cr3t!"  # noqa: S105  what must not be shown
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An environment without any setting of ours and a folder without `.env`."""
+    for name in list(os.environ):
+        if name.startswith("HAULAGE_") or name == "DATABASE_URL":
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(config, "_SECRETS_FOLDERS", (str(tmp_path / "secrets"),))
+
+
+def test_defaults_hold_when_nothing_is_set() -> None:
+    settings = load_settings()
+
+    assert settings.database_url is None
+    assert (settings.host, settings.port) == ("127.0.0.1", 8000)
+    assert settings.max_concurrent_jobs == usable_cpus()
+    assert settings.heartbeat_seconds == settings.node_lease_seconds / 5
+    assert settings.pipeline == "thematic"
+    assert settings.pipelines == {}
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_is_described(name: str) -> None:
+    assert Settings.model_fields[name].description
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("PORT", "http", "integer"),
+        ("PORT", "65536", "65535"),
+        ("PORT", "-1", "0"),
+        ("MAX_CONCURRENT_JOBS", "0", "1"),
+        ("MAX_CONCURRENT_JOBS", "1001", "1000"),
+        ("MAX_CONCURRENT_JOBS", "2.5", "integer"),
+        ("POLL_INTERVAL_SECONDS", "0", "greater than 0"),
+        ("POLL_INTERVAL_SECONDS", "nan", "3600"),
+        ("WATCHDOG_INTERVAL_SECONDS", "61", "60"),
+        ("NODE_LEASE_SECONDS", "0.5", "1"),
+        ("NODE_LEASE_SECONDS", "inf", "15"),
+        ("HEARTBEAT_INTERVAL_SECONDS", "-1", "greater than 0"),
+        ("SHUTDOWN_GRACE_SECONDS", "-1", "0"),
+        ("KILL_GRACE_SECONDS", "soon", "number"),
+        ("START_METHOD", "fork", "forkserver"),
+        ("AUTO_MIGRATE", "perhaps", "boolean"),
+        ("LOG_FORMAT", "xml", "json"),
+        ("LOG_LEVEL", "LOUD", "DEBUG"),
+        ("PIPELINES", "name-only", "package.module:Class"),
+        ("PIPELINES", "{not json", "not JSON: "),
+        ("PIPELINES", "[1]", "package.module:Class"),
+    ],
+)
+def test_a_bad_value_is_refused_with_name_value_and_remedy(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, hint: str
+) -> None:
+    monkeypatch.setenv(f"HAULAGE_{name}", value)
+
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings()
+
+    error = caught.value
+    assert (error.setting, error.value) == (f"HAULAGE_{name}", value)
+    assert hint in error.remedy or hint in error.remedy.replace(",", "")
+    assert str(error) == f"HAULAGE_{name}={value!r}: {error.remedy}"
+
+
+@pytest.mark.parametrize("beat", ["0.25", "0.251", "1"])
+def test_a_heartbeat_is_at_most_a_quarter_of_the_lease(
+    monkeypatch: pytest.MonkeyPatch, beat: str
+) -> None:
+    monkeypatch.setenv("HAULAGE_NODE_LEASE_SECONDS", "1")
+    monkeypatch.setenv("HAULAGE_HEARTBEAT_INTERVAL_SECONDS", beat)
+
+    if beat == "0.25":
+        assert load_settings().heartbeat_seconds == 0.25
+        return
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings()
+    assert f"HAULAGE_HEARTBEAT_INTERVAL_SECONDS={float(beat)}" in str(caught.value)
+    assert "HAULAGE_NODE_LEASE_SECONDS=1.0" in str(caught.value)
+    assert "quarter" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("", {}),
+        ("  ", {}),
+        ("a=m:C", {"a": "m:C"}),
+        (" a = m:C , b=n.o:D, ", {"a": "m:C", "b": "n.o:D"}),
+        ('{"a": "m:C"}', {"a": "m:C"}),
+        (
+            '{"a": {"target": "m:C", "arguments": {"size": 3}}}',
+            {"a": {"target": "m:C", "arguments": {"size": 3}}},
+        ),
+    ],
+)
+def test_pipelines_are_pairs_or_json(
+    monkeypatch: pytest.MonkeyPatch, text: str, parsed: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("HAULAGE_PIPELINES", text)
+
+    assert load_settings().pipelines == parsed
+
+
+def _url(settings: Settings) -> str | None:
+    return None if settings.database_url is None else settings.database_url.get_secret_value()
+
+
+def test_the_common_name_of_the_database_is_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://plain/db")
+    assert _url(load_settings()) == "postgresql://plain/db"
+
+    monkeypatch.setenv("HAULAGE_DATABASE_URL", "postgresql://ours/db")
+    assert _url(load_settings()) == "postgresql://ours/db"
+
+    assert _url(load_settings({"database_url": "postgresql://given/db"})) == "postgresql://given/db"
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HAULAGE_DATABASE_URL", "")
+    monkeypatch.setenv("HAULAGE_PORT", "")
+    assert _url(load_settings()) is None
+    assert load_settings().port == 8000
+
+    monkeypatch.setenv("DATABASE_URL", "postgresql://plain/db")
+    assert _url(load_settings()) == "postgresql://plain/db"
+
+
+def test_the_environment_beats_the_file_and_the_file_the_secrets(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "haulage_port").write_text("1001")
+    assert load_settings().port == 1001
+
+    (tmp_path / ".env").write_text("HAULAGE_PORT=1002\nOTHER_PROGRAM=1\n")
+    assert load_settings().port == 1002
+
+    monkeypatch.setenv("HAULAGE_PORT", "1003")
+    assert load_settings().port == 1003
+    assert load_settings({"port": 1004}).port == 1004
+    assert load_settings({"port": None}).port == 1003
+
+
+def test_a_secret_file_gives_the_database(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "HAULAGE_DATABASE_URL").write_text(f"postgresql://u:{SECRET}@h/db\n")
+
+    assert _url(load_settings()) == f"postgresql://u:{SECRET}@h/db"
+
+
+def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HAULAGE_DATABASE_URL", f"postgresql://user:{SECRET}@host/db")
+    monkeypatch.setenv("HAULAGE_LISTEN_DATABASE_URL", f"postgresql://user:{SECRET}@host2/db")
+    settings = load_settings()
+
+    assert SECRET not in repr(settings) + str(settings) + settings.model_dump_json()
+    url = DatabaseURL.parse(_url(settings) or "")
+    assert SECRET not in repr(url) + str(url) + url.masked
+
+
+@pytest.mark.parametrize("name", ["HAULAGE_DATABASE_URL", "HAULAGE_LISTEN_DATABASE_URL"])
+def test_a_password_is_not_shown_when_its_url_is_bad(name: str) -> None:
+    for bad in (
+        f"mysql://user:{SECRET}@host",
+        f"user:{SECRET}@host",
+        f"postgresql://u:{SECRET}#@h",
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            DatabaseURL.parse(bad, setting=name)
+        assert caught.value.setting == name
+        assert SECRET not in str(caught.value)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings({name.removeprefix("HAULAGE_").lower(): [SECRET]})
+    assert caught.value.setting == name
+    assert SECRET not in str(caught.value)
+
+
+def test_settings_cannot_be_changed_afterwards() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load_settings().port = 1
+
+
+# -- CPUs -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def control_group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A fake /sys/fs/cgroup, empty at first, on a machine with eight CPUs."""
+    root = tmp_path / "cgroup"
+    (root / "cpu").mkdir(parents=True)
+    read = config._cgroup_cpus
+    monkeypatch.setattr(config, "_cgroup_cpus", lambda _: read(root))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("quota", "cpus"),
+    [
+        ("max 100000", 8),
+        ("200000 100000", 2),
+        ("250000 100000", 3),
+        ("50000 100000", 1),
+        ("1000 100000", 1),
+        ("6400000 100000", 8),
+        ("0 100000", 8),
+        ("100000 0", 8),
+        ("", 8),
+        ("nonsense", 8),
+        ("a b c", 8),
+    ],
+)
+def test_the_quota_of_the_control_group_is_respected(
+    control_group: Path, quota: str, cpus: int
+) -> None:
+    (control_group / "cpu.max").write_text(quota)
+
+    assert usable_cpus() == cpus
+
+
+@pytest.mark.parametrize(("quota", "cpus"), [("-1", 8), ("150000", 2), ("junk", 8)])
+def test_the_quota_of_an_old_control_group_is_respected(
+    control_group: Path, quota: str, cpus: int
+) -> None:
+    (control_group / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+    (control_group / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+
+    assert usable_cpus() == cpus
+
+
+def test_the_affinity_counts_when_it_is_less_than_the_quota(
+    control_group: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (control_group / "cpu.max").write_text("400000 100000")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5}, raising=False)
+    assert usable_cpus() == 1
+
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert usable_cpus() == 4
+
+
+def test_a_fixed_number_of_jobs_wins_over_the_cpus(
+    control_group: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (control_group / "cpu.max").write_text("100000 100000")
+    monkeypatch.setenv("HAULAGE_MAX_CONCURRENT_JOBS", "7")
+
+    assert load_settings().max_concurrent_jobs == 7
+
+
+def test_pipelines_with_arguments_cross_the_environment_unchanged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries = {"näme": {"target": "m:C", "arguments": {"text": 'a,b="c"', "n": [1, None]}}}
+    monkeypatch.setenv("HAULAGE_PIPELINES", json.dumps(entries))
+
+    assert load_settings().pipelines == entries

@@ -1,0 +1,201 @@
+"""Upgrades side by side, and upgrades behind somebody else's lock."""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import pytest
+from migrations.snapshot import schema_of
+from support.waiting import eventually
+
+from app.db import migrate
+from app.db.urls import DatabaseURL
+from app.domain.errors import DatabaseUnavailableError
+
+ROOT = Path(__file__).parents[2]
+PROCESSES = 5
+UPGRADE = """
+import sys
+from app.db import migrate
+from app.db.urls import DatabaseURL
+migrate.upgrade(DatabaseURL.parse(sys.argv[1]))
+"""
+NEXT_REVISION = '''
+"""A step that needs the table for itself.
+
+Revision: 9000
+"""
+from alembic import op
+revision = "9000"
+down_revision = "{head}"
+
+def upgrade() -> None:
+    op.execute("alter table haulage.jobs add column added_later int")
+
+def downgrade() -> None:
+    op.execute("alter table haulage.jobs drop column added_later")
+'''
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+def with_next_revision(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, database_url: str
+) -> None:
+    """A program that is one revision ahead of the database; locks are waited for 100 ms."""
+    head = migrate.state(DatabaseURL.parse(database_url)).wanted
+    folder = tmp_path / "migrations"
+    shutil.copytree(
+        migrate.migrations_folder(), folder, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (folder / "versions" / "9000_next.py").write_text(NEXT_REVISION.format(head=head).lstrip())
+    monkeypatch.setattr(migrate, "migrations_folder", lambda: folder)
+    monkeypatch.setattr(migrate, "LOCK_TIMEOUT", "100ms")
+
+
+async def blocked_pids(connection: "asyncpg.Connection[asyncpg.Record]") -> set[int]:
+    rows = await connection.fetch(
+        "select pid from pg_stat_activity where datname = current_database()"
+        " and wait_event_type = 'Lock' and query ilike 'alter table%'"
+    )
+    return {row[0] for row in rows}
+
+
+async def test_five_upgrades_at_once_all_succeed(
+    empty_database_url: str, database_url: str
+) -> None:
+    async with connected(empty_database_url) as gate:
+        # All five are let go at the same moment, when each waits for its turn.
+        await gate.execute("select pg_advisory_lock($1)", migrate.ADVISORY_LOCK)
+        processes = [
+            subprocess.Popen(  # noqa: ASYNC220  starting one does not block
+                [sys.executable, "-c", UPGRADE, empty_database_url],
+                cwd=ROOT,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(PROCESSES)
+        ]
+
+        async def are_all_waiting() -> bool:
+            waiting: int = await gate.fetchval(
+                "select count(*) from pg_stat_activity where datname = current_database()"
+                " and query like '%pg_try_advisory_lock%' and pid <> pg_backend_pid()"
+            )
+            assert all(process.poll() is None for process in processes)
+            return waiting == PROCESSES
+
+        try:
+            await eventually(are_all_waiting, "five upgrades that wait", 40.0)
+            await gate.execute("select pg_advisory_unlock_all()")
+            ends = await asyncio.gather(
+                *(asyncio.to_thread(process.communicate) for process in processes)
+            )
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+                assert process.stderr is not None
+                process.stderr.close()
+
+    assert [process.returncode for process in processes] == [0] * PROCESSES, ends
+    assert migrate.state(DatabaseURL.parse(empty_database_url)).is_current
+    assert await schema_of(empty_database_url) == await schema_of(database_url)
+
+
+@pytest.mark.usefixtures("with_next_revision")
+async def test_an_upgrade_lets_others_pass_while_it_waits_for_a_lock(database_url: str) -> None:
+    url = DatabaseURL.parse(database_url)
+    async with connected(database_url) as reader, connected(database_url) as observer:
+        transaction = reader.transaction()
+        await transaction.start()
+        await reader.execute("lock table haulage.jobs in access share mode")
+        upgrading = asyncio.ensure_future(asyncio.to_thread(migrate.upgrade, url))
+        seen: set[int] = set()
+
+        async def has_tried_twice() -> bool:
+            seen.update(await blocked_pids(observer))
+            return len(seen) >= 2
+
+        await eventually(has_tried_twice, "two tries")
+        # Behind a waiting ALTER every reader waits too; when it gives up they go on.
+        async with asyncio.timeout(10.0):
+            await observer.fetchval("select count(*) from haulage.jobs")
+        await transaction.rollback()
+        await upgrading
+
+    assert migrate.state(url).found == "9000"
+
+
+@pytest.mark.usefixtures("with_next_revision")
+async def test_an_upgrade_gives_up_and_changes_nothing_when_the_lock_is_never_given(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "LOCK_TRIES", 2)
+    url = DatabaseURL.parse(database_url)
+    before = await schema_of(database_url)
+    async with connected(database_url) as reader, reader.transaction():
+        await reader.execute("lock table haulage.jobs in access share mode")
+
+        with pytest.raises(DatabaseUnavailableError, match="lock"):
+            await asyncio.to_thread(migrate.upgrade, url)
+
+    assert await schema_of(database_url) == before
+    migrate.upgrade(url)
+    assert migrate.state(url).found == "9000"
+
+
+async def test_an_upgrade_gives_up_when_another_one_does_not_end(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "ADVISORY_WAIT_SECONDS", 0.2)
+    async with connected(empty_database_url) as other:
+        await other.execute("select pg_advisory_lock($1)", migrate.ADVISORY_LOCK)
+
+        with pytest.raises(DatabaseUnavailableError, match="another process"):
+            await asyncio.to_thread(migrate.upgrade, DatabaseURL.parse(empty_database_url))
+
+    migrate.upgrade(DatabaseURL.parse(empty_database_url))
+
+
+async def test_the_lock_is_free_again_when_an_upgrade_was_cut_off(
+    empty_database_url: str, database_url: str
+) -> None:
+    async with (
+        connected(empty_database_url) as observer,
+        connected(empty_database_url) as other,
+        other.transaction(),
+    ):
+        await other.execute("create schema haulage")
+        upgrading = asyncio.ensure_future(
+            asyncio.to_thread(migrate.upgrade, DatabaseURL.parse(empty_database_url))
+        )
+
+        async def was_ended() -> bool:
+            rows = await observer.fetch(
+                "select pid from pg_stat_activity where datname = current_database()"
+                " and wait_event_type = 'Lock' and query ilike 'create schema%'"
+            )
+            return bool(rows) and bool(
+                await observer.fetchval("select pg_terminate_backend($1, 5000)", rows[0][0])
+            )
+
+        await eventually(was_ended, "an upgrade in the middle of its work")
+        with pytest.raises(Exception, match=r"terminat|closed|connection"):
+            await upgrading
+
+    migrate.upgrade(DatabaseURL.parse(empty_database_url))
+    assert await schema_of(empty_database_url) == await schema_of(database_url)

@@ -1,0 +1,352 @@
+"""Connections that fail: what is retried, what is reported, and that nothing stays behind."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import asyncpg
+import pytest
+from contract.steps import claimed, complete, new_job, new_node
+from support.proxy import ANSWER, REQUEST, Proxy
+from support.waiting import eventually
+
+from app.db.ids import new_id
+from app.db.postgres import adapter
+from app.db.postgres.adapter import PostgresJobsDB
+from app.db.postgres.connections import close_quietly
+from app.db.urls import DatabaseURL
+from app.domain.errors import DatabaseUnavailableError
+from app.domain.jobs import Claim, JobStatus, NodeInfo, Progress
+from app.domain.lifecycle import NodeLost, decide
+
+CLAIM = Claim(new_id(), 1)
+# Far below any time-out of a connection or a statement: whoever needs longer has waited for one.
+QUICK_SECONDS = 5.0
+
+CALLS: dict[str, Callable[[PostgresJobsDB], Awaitable[Any]]] = {
+    "ping": lambda db: db.ping(),
+    "insert_pending_job": lambda db: db.insert_pending_job({}),
+    "get_job": lambda db: db.get_job(CLAIM.job_id),
+    "list_attempts": lambda db: db.list_attempts(CLAIM.job_id),
+    "claim_pending_jobs": lambda db: db.claim_pending_jobs(new_id(), 1),
+    "count_running_jobs": lambda db: db.count_running_jobs(),
+    "report_progress": lambda db: db.report_progress(CLAIM, Progress(0.5)),
+    "finish_job": lambda db: db.finish_job(CLAIM, decide(NodeLost("x"), _Budget())),
+    "rescue_job": lambda db: db.rescue_job(CLAIM, decide(NodeLost("x"), _Budget())),
+    "register_node": lambda db: db.register_node(NodeInfo(new_id(), "n", 1, 1, 1.0, "0")),
+    "renew_node": lambda db: db.renew_node(new_id()),
+}
+
+
+class _Budget:
+    attempt = 1
+    max_attempts = 1
+    node_losses = 0
+
+
+@pytest.fixture
+async def db(proxy: Proxy) -> AsyncGenerator[PostgresJobsDB, None]:
+    """An adapter behind the proxy, with a single connection."""
+    adapter = PostgresJobsDB(proxy.url, max_connections=1, notify=False)
+    yield adapter
+    await adapter.close()
+
+
+async def count_jobs(observer: "asyncpg.Connection[asyncpg.Record]") -> int:
+    count: int = await observer.fetchval("select count(*) from haulage.jobs")
+    return count
+
+
+@pytest.mark.parametrize("lost", [REQUEST, ANSWER])
+async def test_a_job_exists_once_when_the_connection_is_lost_during_its_insert(
+    proxy: Proxy,
+    db: PostgresJobsDB,
+    observer: "asyncpg.Connection[asyncpg.Record]",
+    lost: str,
+) -> None:
+    # The statement is prepared now: the next insert is one message and one answer.
+    await new_job(db)
+    proxy.losses = [lost]
+
+    job_id = await new_job(db, {"n": 1})
+
+    assert proxy.losses == []
+    assert proxy.accepted == 2
+    assert await count_jobs(observer) == 2
+    assert (await db.get_job(job_id)).status is JobStatus.PENDING
+    payloads = "select count(*) from haulage.job_payloads"
+    assert await observer.fetchval(payloads) == 2
+
+
+async def test_a_submitter_is_told_when_the_connection_is_lost_again(
+    proxy: Proxy, db: PostgresJobsDB, observer: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    await new_job(db)
+    proxy.losses = [REQUEST, REQUEST]
+
+    with pytest.raises(DatabaseUnavailableError):
+        await new_job(db)
+
+    assert await count_jobs(observer) == 1
+    await new_job(db)
+
+
+async def test_an_end_is_settled_when_its_answer_was_lost(proxy: Proxy, db: PostgresJobsDB) -> None:
+    job = await claimed(db)
+    assert await complete(db, job) is True
+    job = await claimed(db)
+    proxy.losses = [ANSWER]
+
+    with pytest.raises(DatabaseUnavailableError):
+        await complete(db, job, '"kept"')
+
+    # Repeating it is safe; that it is settled is what counts.
+    assert await complete(db, job, '"again"') is False
+    assert await db.get_result(job.id) == b'"kept"'
+
+
+async def test_a_claim_belongs_to_the_node_when_its_answer_was_lost(
+    proxy: Proxy, db: PostgresJobsDB
+) -> None:
+    node = await new_node(db)
+    await db.claim_pending_jobs(node, 1)
+    job_id = await new_job(db)
+    proxy.losses = [ANSWER]
+
+    with pytest.raises(DatabaseUnavailableError):
+        await db.claim_pending_jobs(node, 1)
+
+    [row] = await db.list_running_jobs(node)
+    assert row.claim == Claim(job_id, 1)
+    assert await db.count_running_jobs(node) == 1
+
+
+async def test_every_call_says_quickly_that_the_server_is_away(
+    proxy: Proxy, db: PostgresJobsDB, subtests: pytest.Subtests
+) -> None:
+    await db.ping()
+    await proxy.stop()
+
+    for name, call in CALLS.items():
+        with subtests.test(name), pytest.raises(DatabaseUnavailableError):
+            async with asyncio.timeout(QUICK_SECONDS):
+                await call(db)
+
+
+async def test_an_adapter_works_again_once_the_server_is_back(
+    proxy: Proxy, db: PostgresJobsDB
+) -> None:
+    await db.ping()
+    proxy.is_refusing = True
+    proxy.cut()
+    with pytest.raises(DatabaseUnavailableError):
+        await db.ping()
+
+    proxy.is_refusing = False
+    await db.ping()
+
+
+async def test_a_call_ends_with_its_time_out_when_the_network_is_silent(
+    proxy: Proxy, db: PostgresJobsDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "PING_TIMEOUT_SECONDS", 0.2)
+    await db.ping()
+    proxy.is_silent = True
+
+    # The connection that was there, then a new one.
+    for _ in range(2):
+        with pytest.raises(DatabaseUnavailableError):
+            async with asyncio.timeout(QUICK_SECONDS):
+                await db.ping()
+
+
+async def test_a_cancelled_call_ends_at_once_when_the_network_is_silent(
+    proxy: Proxy, db: PostgresJobsDB
+) -> None:
+    await db.ping()
+    proxy.is_silent = True
+    for name in ("finish_job", "rescue_job", "ping"):
+        call = asyncio.ensure_future(CALLS[name](db))
+        await asyncio.sleep(0)
+        call.cancel()
+
+        async with asyncio.timeout(QUICK_SECONDS):
+            await asyncio.wait({call})
+        assert call.cancelled(), name
+
+
+async def test_closing_is_bounded_when_the_network_is_silent(
+    proxy: Proxy, db: PostgresJobsDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "close_quietly", partial(close_quietly, timeout_seconds=0.2))
+    await db.ping()
+    proxy.is_silent = True
+
+    async with asyncio.timeout(QUICK_SECONDS):
+        await db.close()
+
+
+async def test_a_lock_that_is_not_given_in_time_counts_as_unavailable(
+    database_url: str, observer: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    db = PostgresJobsDB(f"{database_url}?lock_timeout=50ms")
+    job = await claimed(db)
+    async with observer.transaction():
+        await observer.execute("select from haulage.jobs for update")
+
+        with pytest.raises(DatabaseUnavailableError, match="LockNotAvailable"):
+            await complete(db, job)
+
+    assert await complete(db, job) is True
+    await db.close()
+
+
+async def test_a_server_that_became_a_standby_counts_as_unavailable(database_url: str) -> None:
+    db = PostgresJobsDB(f"{database_url}?default_transaction_read_only=on")
+
+    with pytest.raises(DatabaseUnavailableError, match="read-only"):
+        await new_job(db)
+    await db.close()
+
+
+async def test_the_loser_of_a_deadlock_may_try_again(
+    database_url: str, observer: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    db = PostgresJobsDB(f"{database_url}?deadlock_timeout=10ms")
+    job = await claimed(db)
+    # Somebody takes the attempt first and the job afterwards: the other way round than we do.
+    other = await asyncpg.connect(f"{database_url}?deadlock_timeout=1min")
+    async with other.transaction():
+        await other.execute("select from haulage.job_attempts for update")
+        finishing = asyncio.ensure_future(complete(db, job))
+        await eventually(lambda: _is_somebody_blocked(observer), "a session that waits")
+        await other.execute("select from haulage.jobs for update")
+
+        with pytest.raises(DatabaseUnavailableError, match="Deadlock"):
+            await finishing
+    await other.close()
+
+    assert await complete(db, job) is True
+    await db.close()
+
+
+async def test_a_server_that_has_no_connection_left_is_unavailable(
+    database_url: str, observer: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    role = f"limited_{new_id().replace('-', '')}"
+    await observer.execute(f"create role {role} login password 'x' connection limit 1")
+    url = replace(DatabaseURL.parse(database_url), user=role, password="x").asyncpg_dsn
+    first, second = PostgresJobsDB(url, max_connections=1), PostgresJobsDB(url)
+    try:
+        await first.ping()
+        with pytest.raises(DatabaseUnavailableError, match="TooManyConnections"):
+            async with asyncio.timeout(QUICK_SECONDS):
+                await second.ping()
+
+        await first.close()
+        await eventually(lambda: _is_answered(second), "the connection that was given back")
+    finally:
+        await second.close()
+        await eventually(lambda: _has_no_session(observer, role), "end of its sessions")
+        await observer.execute(f"drop role {role}")
+
+
+async def test_a_wrong_password_or_database_counts_as_unavailable(database_url: str) -> None:
+    url = DatabaseURL.parse(database_url)
+    for wrong in (replace(url, password="wrong"), replace(url, database="no_such_database")):
+        db = PostgresJobsDB(wrong.asyncpg_dsn)
+        with pytest.raises(DatabaseUnavailableError) as caught:
+            await db.ping()
+        assert "wrong" not in str(caught.value)
+        await db.close()
+
+
+async def test_nothing_is_left_when_calls_are_cancelled_at_any_moment(
+    database_url: str, observer: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    db = PostgresJobsDB(database_url, max_connections=4)
+    lost = PostgresJobsDB(database_url)
+    node = await new_node(lost)
+    jobs = [await claimed(lost, node) for _ in range(20)]
+    await lost.deregister_node(node)
+    await lost.close()
+    chance = random.Random(7)  # noqa: S311  the same moments in every run
+
+    async def end_some(job_number: int) -> None:
+        job = jobs[job_number % len(jobs)]
+        await db.insert_pending_job({"n": job_number})
+        await db.rescue_job(job.claim, decide(NodeLost(node), job))
+        await complete(db, job)
+
+    tasks = [asyncio.create_task(end_some(n)) for n in range(200)]
+    while waiting := [task for task in tasks if not task.done()]:
+        chance.choice(waiting).cancel()
+        for _ in range(chance.randrange(4)):
+            await asyncio.sleep(0)
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Every connection of the pool is there to be used, and none sits in a transaction.
+    async with asyncio.timeout(QUICK_SECONDS):
+        await asyncio.gather(*(db.ping() for _ in range(40)))
+    assert await _states(observer) <= {"idle"}
+    assert len(await lost.list_running_jobs(node)) + len(
+        [job for job in jobs if (await db.get_job(job.id)).status is JobStatus.PENDING]
+    ) == len(jobs)
+    await db.close()
+    await lost.close()
+    await eventually(lambda: _have_all_gone(observer), "end of every session")
+
+
+async def test_a_session_s_settings_are_ours(
+    database_url: str, observer: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    db = PostgresJobsDB(database_url, application_name="haulage-here")
+    await db.ping()
+
+    names = await observer.fetch(
+        "select application_name from pg_stat_activity"
+        " where datname = current_database() and pid <> pg_backend_pid()"
+    )
+    assert [row[0] for row in names] == ["haulage-here"]
+    pool = await db._connected()
+    assert await pool.fetchval("show timezone") == "UTC"
+    assert await pool.fetchval("show idle_in_transaction_session_timeout") == "1min"
+    await db.close()
+
+
+async def _is_somebody_blocked(observer: "asyncpg.Connection[asyncpg.Record]") -> bool:
+    blocked = await observer.fetchval(
+        "select count(*) from pg_stat_activity"
+        " where datname = current_database() and wait_event_type = 'Lock'"
+    )
+    return bool(blocked)
+
+
+async def _is_answered(db: PostgresJobsDB) -> bool:
+    try:
+        await db.ping()
+    except DatabaseUnavailableError:
+        return False
+    return True
+
+
+async def _has_no_session(observer: "asyncpg.Connection[asyncpg.Record]", role: str) -> bool:
+    found: int = await observer.fetchval(
+        "select count(*) from pg_stat_activity where usename = $1", role
+    )
+    return found == 0
+
+
+async def _states(observer: "asyncpg.Connection[asyncpg.Record]") -> set[str]:
+    rows = await observer.fetch(
+        "select state from pg_stat_activity"
+        " where datname = current_database() and application_name like 'haulage%'"
+    )
+    return {row[0] for row in rows}
+
+
+async def _have_all_gone(observer: "asyncpg.Connection[asyncpg.Record]") -> bool:
+    return not await _states(observer)
