@@ -39,8 +39,22 @@ def usable_cpus() -> int:
         allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # no affinity on this system
         allowed = os.cpu_count() or 1
-    quota = _cgroup_cpus(Path("/sys/fs/cgroup"))
-    return max(1, allowed if quota is None else min(allowed, math.ceil(quota)))
+    quotas = [quota for folder in _own_cgroups() if (quota := _cgroup_cpus(folder)) is not None]
+    return max(1, min([allowed, *(math.ceil(quota) for quota in quotas)]))
+
+
+def _own_cgroups(
+    root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
+) -> list[Path]:
+    """The control group of this process and its ancestors up to `root`; each may have a quota."""
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return [root]
+    # Version 2 is the line with the empty list of controllers: "0::/system.slice/haulage.service".
+    own = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "/")
+    folder = root / own.strip("/")
+    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
 
 
 def _cgroup_cpus(root: Path) -> float | None:

@@ -26,10 +26,12 @@ def jittered_seconds(ceiling_seconds: float) -> float:
     return ceiling_seconds * random.uniform(0.5, 1.0)  # noqa: S311  spreads load, no secret
 
 
-def retry_delay_seconds(failures: int, first_seconds: float = 0.2) -> float:
-    """Jittered exponential delay after the n-th failure in a row, at most 30 s."""
+def retry_delay_seconds(
+    failures: int, first_seconds: float = 0.2, max_seconds: float = MAX_BACKOFF_SECONDS
+) -> float:
+    """Jittered exponential delay after the n-th failure in a row, at most `max_seconds`."""
     doublings = min(max(failures - 1, 0), 16)
-    return jittered_seconds(min(MAX_BACKOFF_SECONDS, first_seconds * 2.0**doublings))
+    return jittered_seconds(min(max_seconds, first_seconds * 2.0**doublings))
 
 
 class PeriodicLoop:

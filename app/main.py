@@ -9,8 +9,9 @@ import functools
 import ipaddress
 import os
 import signal
+import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 from typing import Final, Literal
@@ -26,8 +27,8 @@ from app.db.opening import Database, open_database
 from app.db.postgres.adapter import PostgresJobsDB
 from app.db.urls import DatabaseURL
 from app.domain.errors import ConfigurationError, HaulageError
-from app.domain.jobs import Registration
-from app.orchestrator.manager import ManagerOptions, QueueManager
+from app.orchestrator.manager import QueueManager
+from app.orchestrator.options import ManagerOptions
 from app.pipelines.registry import load_registrations
 from app.telemetry import Telemetry, configure_logging, default_telemetry
 
@@ -86,11 +87,20 @@ def _listen_dsn(settings: Settings) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The parts of one process, connected and not yet started."""
+    """The parts of one process, connected and not yet started.
 
-    database: Database
+    Attributes:
+        database: None where the caller brought adapters of its own.
+    """
+
+    database: Database | None
     manager: QueueManager | None
     web: WebServer
+
+    def close(self) -> None:
+        """Give up the database; twice is harmless."""
+        if self.database is not None:
+            self.database.close()
 
 
 def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) -> Service:
@@ -99,34 +109,41 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
     if settings.pipeline not in pipelines:
         remedy = f"register it with HAULAGE_PIPELINES, or choose of {', '.join(sorted(pipelines))}"
         raise ConfigurationError("HAULAGE_PIPELINE", settings.pipeline, remedy)
-    database = open_database(settings)
+    _listen_dsn(settings)  # refused before anything is started
+    database = None
+    worker_db_factory = None
+    if db_factory is None:
+        database = open_database(settings)
+        db_factory = functools.partial(_make_db_impl, settings, database.url)
+        worker_db_factory = _worker_db_factory(database.url)
     try:
-        ensure_schema(database, settings, telemetry)
+        if database is not None:
+            ensure_schema(database, settings, telemetry)
+        manager = None
+        if role != "api":
+            manager = QueueManager(
+                db_factory,
+                pipelines=pipelines,
+                options=_manager_options(settings),
+                telemetry=telemetry,
+                worker_db_factory=worker_db_factory,
+            )
+        web = WebServer(
+            db_factory(),
+            manager or NoScheduler(),
+            pipelines=pipelines,
+            default_pipeline=settings.pipeline,
+            on_stopped=database.close if database is not None else lambda: None,
+        )
     except BaseException:
-        database.close()
+        if database is not None:
+            database.close()
         raise
-    db_factory = db_factory or functools.partial(_make_db_impl, settings, database.url)
-    manager = None
-    if role != "api":
-        manager = _manager(settings, pipelines, db_factory, database.url, telemetry)
-    web = WebServer(
-        db_factory(),
-        manager or NoScheduler(),
-        pipelines=pipelines,
-        default_pipeline=settings.pipeline,
-        on_stopped=database.close,
-    )
     return Service(database, manager, web)
 
 
-def _manager(
-    settings: Settings,
-    pipelines: Mapping[str, Registration],
-    db_factory: DBFactory,
-    url: DatabaseURL,
-    telemetry: Telemetry,
-) -> QueueManager:
-    options = ManagerOptions(
+def _manager_options(settings: Settings) -> ManagerOptions:
+    return ManagerOptions(
         max_concurrent_jobs=settings.max_concurrent_jobs,
         poll_interval_seconds=settings.poll_interval_seconds,
         watchdog_interval_seconds=settings.watchdog_interval_seconds,
@@ -136,20 +153,14 @@ def _manager(
         kill_grace_seconds=settings.kill_grace_seconds,
         start_method=settings.start_method,
     )
-    return QueueManager(
-        db_factory,
-        pipelines=pipelines,
-        options=options,
-        telemetry=telemetry,
-        worker_db_factory=_worker_db_factory(url),
-    )
 
 
 def create_app(db_factory: DBFactory | None = None, settings: Settings | None = None) -> FastAPI:
     """API and scheduler in one application, for any ASGI server (`uvicorn --factory`).
 
     Args:
-        db_factory: builds the adapters instead of the settings' database.
+        db_factory: builds the adapters instead of the settings; picklable, since workers build
+            theirs with it too. Its database has to have the schema already.
     """
     return _build(settings or load_settings(), "serve", db_factory).web.app
 
@@ -167,11 +178,11 @@ class _Server(uvicorn.Server):
         self._on_ready = on_ready
         self._on_signal = on_signal
 
-    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening, then say where."""
-        await super().startup(sockets)  # type: ignore[arg-type]
-        if self.started and self.servers:
-            host, port = self.servers[0].sockets[0].getsockname()[:2]
+        await super().startup(sockets)
+        if self.started and sockets:
+            host, port = sockets[0].getsockname()[:2]
             self._on_ready(host, port)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
@@ -211,7 +222,7 @@ def run(
         else:
             _run_server(service, settings, on_ready, ends_with_stdin=ends_with_stdin)
     finally:
-        service.database.close()
+        service.close()
 
 
 def _run_server(
@@ -232,25 +243,33 @@ def _run_server(
         port=settings.port,
         log_config=None,
         access_log=False,
-        timeout_graceful_shutdown=HTTP_GRACE_SECONDS,
+        # Within the grace of the jobs, or the end of both would come later than promised.
+        timeout_graceful_shutdown=int(min(HTTP_GRACE_SECONDS, settings.shutdown_grace_seconds)),
         lifespan="on",
     )
     server = _Server(config, on_ready, on_signal)
+    # Before anything is claimed: a node that cannot be reached must not run jobs.
+    listening = _listening_socket(settings)
 
     async def serve() -> None:
         if ends_with_stdin:
             loop = asyncio.get_running_loop()
             loop.add_reader(sys.stdin.fileno(), lambda: _at_end_of_stdin(loop, server))
-        await server.serve()
+        await server.serve(sockets=[listening])
 
-    try:
+    with listening:
         asyncio.run(serve())
-    except SystemExit:
-        # uvicorn's way of saying that it cannot bind; the reason is in the log.
-        remedy = f"cannot listen on {settings.host}: choose another port"
-        raise ConfigurationError("HAULAGE_PORT", settings.port, remedy) from None
     if not server.started:
         raise HaulageError("the service could not start; the log above says why")
+
+
+def _listening_socket(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    except OSError as error:
+        remedy = f"cannot listen on {settings.host} ({error.strerror}): choose another"
+        raise ConfigurationError("HAULAGE_PORT", settings.port, remedy) from None
 
 
 def _at_end_of_stdin(loop: asyncio.AbstractEventLoop, server: _Server) -> None:

@@ -57,7 +57,7 @@ def install_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(JobNotFoundError, _on_job_not_found)
     app.add_exception_handler(UnknownPipelineError, _on_unknown_pipeline)
     app.add_exception_handler(DatabaseUnavailableError, _on_database_unavailable)
-    app.add_exception_handler(Exception, _on_unexpected)
+    app.add_exception_handler(Exception, on_unexpected)
 
 
 def answer(request: Request, problem: Problem) -> JSONResponse:
@@ -133,7 +133,8 @@ async def _on_database_unavailable(request: Request, error: Exception) -> JSONRe
     return answer(request, problem)
 
 
-async def _on_unexpected(request: Request, error: Exception) -> JSONResponse:
+async def on_unexpected(request: Request, error: Exception) -> JSONResponse:
+    """An error of ours: logged with its traceback, told without it."""
     _logger.error("unexpected error on %s %s", request.method, request.url.path, exc_info=error)
     problem = Problem(
         HTTPStatus.INTERNAL_SERVER_ERROR, "internal-error", "an unexpected error; it was logged"

@@ -7,9 +7,12 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 
-from app.api.problems import Problem
+from app.api.problems import Problem, on_unexpected
+from app.domain.errors import HaulageError
 from app.domain.jobs import MAX_PAYLOAD_BYTES
 from app.domain.json_values import TOO_DEEP, TOO_LONG_INTEGER
 
@@ -69,7 +72,12 @@ class BoundedRoute(APIRoute):
                     "not-json",
                     "send JSON with the header content-type: application/json",
                 )
-            return await handle(BoundedRequest(request.scope, request.receive))
+            try:
+                return await handle(BoundedRequest(request.scope, request.receive))
+            except (HTTPException, RequestValidationError, HaulageError):
+                raise
+            except Exception as error:  # noqa: BLE001  answered here, the connection stays usable
+                return await on_unexpected(request, error)
 
         return handle_bounded
 

@@ -24,7 +24,7 @@ from app.api.schemas import (
 )
 from app.db.interface import DBInterface
 from app.domain.errors import InvalidJsonError, UnknownPipelineError
-from app.domain.jobs import MAX_PAYLOAD_BYTES
+from app.domain.jobs import MAX_PAYLOAD_BYTES, JobStatus
 from app.domain.json_values import dump_storable
 
 _DESCRIPTION: Final = """\
@@ -187,6 +187,10 @@ class WebServer:
         if result is not None:
             return Response(result, media_type="application/json")
         job = await self._db.get_job(job_id)
+        if job.status is JobStatus.COMPLETED and (
+            result := await self._db.get_result(job_id)  # it ended between the two looks
+        ):
+            return Response(result, media_type="application/json")
         detail = f"job {job_id} is {job.status}" + (
             f": {job.error.message}" if job.error is not None else ""
         )

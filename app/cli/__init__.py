@@ -1,7 +1,7 @@
 """The command line. Each command's imports wait until it runs, so that `--help` answers at once.
 
-Exit codes: 0 done, 1 job failed or schema differs, 2 wrong usage, 3 not found, 4 database or
-server not reached, 130 interrupted.
+Exit codes: 0 done, 1 job failed or schema differs, 2 wrong usage, 4 database or server not
+reached, 130 interrupted.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from app.domain.errors import (
     DatasetError,
     EmbeddedDatabaseError,
     HaulageError,
-    SchemaMismatchError,
+    ServiceUnreachableError,
 )
 
 EXIT_FAILED: Final = 1
@@ -79,9 +79,7 @@ def _exit_code(error: HaulageError) -> int:
     match error:
         case ConfigurationError() | DatasetError():
             return EXIT_USAGE
-        case DatabaseUnavailableError() | EmbeddedDatabaseError():
+        case DatabaseUnavailableError() | EmbeddedDatabaseError() | ServiceUnreachableError():
             return EXIT_UNREACHABLE
-        case SchemaMismatchError():
-            return EXIT_FAILED
         case _:
             return EXIT_FAILED

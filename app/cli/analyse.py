@@ -60,7 +60,11 @@ def analyse(
     with _service(url, console) as address, Client(address) as client:
         job_id = client.enqueue("thematic", payload)
         console.print(f"job {job_id} accepted by {address}")
-        job = _follow(client, job_id, console)
+        try:
+            job = _follow(client, job_id, console)
+        except KeyboardInterrupt:
+            console.print(f"interrupted; job {job_id} is kept and runs with the next `serve`")
+            raise
         if job["status"] != "completed":
             error = job["error"] or {"message": "no reason given", "cause": job["status"]}
             raise HaulageError(f"the job {job['status']}: {error['message']}")

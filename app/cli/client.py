@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 import httpx2
 
-from app.domain.errors import DatabaseUnavailableError, HaulageError
+from app.domain.errors import HaulageError, ServiceUnreachableError
 
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 45.0
@@ -53,7 +53,7 @@ class Client:
         try:
             response = self._http.request(method, path, json=body)
         except httpx2.TransportError as error:
-            raise DatabaseUnavailableError(f"{self.url} does not answer: {error}") from error
+            raise ServiceUnreachableError(f"{self.url} does not answer: {error}") from error
         if response.is_error:
             detail = response.text
             with contextlib.suppress(ValueError, KeyError):

@@ -138,7 +138,7 @@ class DBInterface(Protocol):
         """
 
     async def rescue_job(self, claim: Claim, verdict: Verdict) -> bool:
-        """As `finish_job`, and only if the claim's node is still lost in the same transaction."""
+        """As `finish_job`, and only if the claim's node is lost (which it then stays)."""
 
     # -- nodes --------------------------------------------------------------------------------
 

@@ -19,6 +19,10 @@ class DatabaseUnavailableError(HaulageError):
     """The database cannot be reached or did not answer in time; the same call may work later."""
 
 
+class ServiceUnreachableError(HaulageError):
+    """A running Haulage does not answer over HTTP."""
+
+
 class SchemaMismatchError(HaulageError):
     """The database's schema is behind or ahead of this program.
 

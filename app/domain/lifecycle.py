@@ -98,6 +98,20 @@ class NotStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class NotConnected:
+    """The worker came up but got no connection to the database: the job waits, at no cost."""
+
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """Somebody outside asked the worker to end (SIGTERM); counted like a lost node."""
+
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
 class Overran:
     """The manager ended the worker for a limit: run time or stall."""
 
@@ -122,7 +136,18 @@ class NodeLost:
     node_id: str
 
 
-Outcome = Completed | Raised | Died | NotStarted | Overran | Cancelled | Released | NodeLost
+Outcome = (
+    Completed
+    | Raised
+    | Died
+    | NotStarted
+    | NotConnected
+    | Interrupted
+    | Overran
+    | Cancelled
+    | Released
+    | NodeLost
+)
 
 
 class AttemptBudget(Protocol):
@@ -197,6 +222,18 @@ def decide(outcome: Outcome, job: AttemptBudget, jitter: float | None = None) ->
         case NotStarted(description):
             error = ErrorInfo("WorkerNotStarted", description)
             return _lost_attempt(job, Cause.START_FAILED, error, backoff_seconds(1, jitter))
+        case NotConnected(description):
+            return _verdict(
+                JobEvent.RELEASED,
+                AttemptOutcome.RELEASED,
+                Cause.START_FAILED,
+                error=ErrorInfo("WorkerNotConnected", description),
+                delay_seconds=backoff_seconds(1, jitter),
+                attempt_change=-1,
+            )
+        case Interrupted(description):
+            error = ErrorInfo("WorkerInterrupted", description)
+            return _lost_attempt(job, Cause.SIGNAL, error, backoff_seconds(1, jitter))
         case NodeLost(node_id):
             error = ErrorInfo("NodeLost", f"node {node_id} stopped renewing its lease")
             return _lost_attempt(job, Cause.NODE_LOST, error, delay_seconds=0.0)

@@ -8,12 +8,17 @@ import asyncio
 import os
 import platform
 import time
+from collections.abc import Callable
+from typing import Final
 
 from app import __version__
 from app.db.ids import new_id
 from app.db.interface import DBInterface
 from app.domain.jobs import NodeInfo
 from app.telemetry import Telemetry
+
+# The event loop's timers may be early by its clock's resolution.
+CLOCK_SLACK_SECONDS: Final = 0.001
 
 
 class NodeLease:
@@ -54,12 +59,25 @@ class NodeLease:
         self._renewed = began
         self._telemetry.emit("node.registered", node=self.node.id, host=self.node.name)
 
-    async def renew(self) -> bool:
-        """Extend the lease; False where it has ended for good.
+    async def renew(self, on_ended: Callable[[], None]) -> bool:
+        """Extend the lease; False where the database says that it has ended for good.
+
+        Args:
+            on_ended: called where there is no answer and the lease ends by our own clock, at
+                that instant, whenever the next try may be.
 
         Raises:
-            DatabaseUnavailableError, TimeoutError: no answer; ask `has_ended`.
+            DatabaseUnavailableError, TimeoutError: no answer.
         """
+        try:
+            return await self._renew()
+        except Exception:
+            wait_seconds = max(0.0, self.remaining_seconds) + CLOCK_SLACK_SECONDS
+            loop = asyncio.get_running_loop()
+            loop.call_later(wait_seconds, lambda: on_ended() if self.has_ended else None)
+            raise
+
+    async def _renew(self) -> bool:
         began = time.monotonic()
         # An ended lease is asked about too: the answer tells whether to begin anew.
         patience = self.remaining_seconds if self.remaining_seconds > 0 else self._lease_seconds
@@ -69,9 +87,13 @@ class NodeLease:
             self._renewed = began
         return is_renewed
 
+    def forget(self) -> None:
+        """Give up the present identity; the next `register` makes a new one known."""
+        self.node = self._new_node()
+
     async def begin_anew(self) -> None:
         """Take a new identity after the old one's lease has ended."""
-        self.node = self._new_node()
+        self.forget()
         await self.register()
 
     def _new_node(self) -> NodeInfo:

@@ -10,63 +10,43 @@ the truth about jobs; this module must never hold one in memory only, and never 
 """
 
 import asyncio
-import platform
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
-from app.config import (
-    MAX_CONCURRENT_JOBS,
-    NODE_LEASE_SECONDS,
-    POLL_INTERVAL_SECONDS,
-    WATCHDOG_INTERVAL_SECONDS,
-)
 from app.db.interface import DBFactory, DBInterface
-from app.domain.errors import DatabaseUnavailableError
-from app.domain.jobs import Claim, ClaimedJob, Registration
+from app.domain.jobs import Cause, Claim, ClaimedJob, Registration
 from app.domain.lifecycle import (
     Cancelled,
+    Died,
+    Interrupted,
     NodeLost,
+    NotConnected,
     NotStarted,
+    Outcome,
     Released,
-    decide,
     free_slots,
 )
-from app.loops import PeriodicLoop
+from app.loops import PeriodicLoop, retry_delay_seconds
 from app.orchestrator import recovery
 from app.orchestrator.lease import NodeLease
+from app.orchestrator.options import ManagerOptions
 from app.orchestrator.processes import WorkerLauncher, WorkerProcess, WorkerStartError
+from app.orchestrator.reaping import Reaper
+from app.orchestrator.rescue import rescue_lost
 from app.orchestrator.settling import Settlements
 from app.telemetry import Telemetry, default_telemetry
 
-LOST_JOBS_PER_PASS: Final = 100
 MERGE_WAKE_UPS_SECONDS: Final = 0.02
 LIMITS_INTERVAL_SECONDS: Final = 0.5
-# The event loop's timers may be early by its clock's resolution.
-CLOCK_SLACK_SECONDS: Final = 0.001
-# After the grace of a shutdown everything has to be over within two seconds, whatever hangs:
+# After the grace of a shutdown all this has to be over well within two seconds, whatever hangs:
 # SIGTERM, this long, SIGKILL, this long, and what is left goes to giving jobs back.
-FINAL_SECONDS: Final = 2.0
+FINAL_SECONDS: Final = 1.6
 FINAL_TERM_SECONDS: Final = 0.7
 FINAL_KILL_SECONDS: Final = 0.3
 LOOP_STOP_SECONDS: Final = 0.3
 CLOSE_SECONDS: Final = 0.3
 STOP_RETRY_SECONDS: Final = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class ManagerOptions:
-    """How a node works; the composition root fills it from the settings."""
-
-    max_concurrent_jobs: int = MAX_CONCURRENT_JOBS
-    poll_interval_seconds: float = POLL_INTERVAL_SECONDS
-    watchdog_interval_seconds: float = WATCHDOG_INTERVAL_SECONDS
-    node_lease_seconds: float = NODE_LEASE_SECONDS
-    heartbeat_interval_seconds: float = NODE_LEASE_SECONDS / 5
-    shutdown_grace_seconds: float = 30.0
-    kill_grace_seconds: float = 5.0
-    start_method: str = "forkserver" if platform.system() == "Linux" else "spawn"
 
 
 class QueueManager:
@@ -94,8 +74,10 @@ class QueueManager:
         self._launcher = WorkerLauncher(
             self._options.start_method, self._db_impl_factory_for_worker, self._telemetry
         )
+        # A connection of its own: a renewal never waits behind the node's other work.
+        self._lease_db = db_factory()
         self._lease = NodeLease(
-            self.db,
+            self._lease_db,
             self._options.max_concurrent_jobs,
             self._options.node_lease_seconds,
             self._telemetry,
@@ -103,8 +85,9 @@ class QueueManager:
         self._settlements = Settlements(self.db, self._telemetry)
         # Job id -> its process here and now; never the truth about a job's state.
         self._running_processes: dict[str, WorkerProcess] = {}
-        # Ends that are being cleaned up.
-        self._reaping: set[asyncio.Task[None]] = set()
+        self._reaper = Reaper(self._settlements, self._telemetry, self._judge)
+        self._start_failures = 0
+        self._no_claims_before = 0.0
         self._suspects = recovery.Suspects()
         self._is_draining = False
         self._grace_end = 0.0
@@ -145,7 +128,6 @@ class QueueManager:
         """Register the node and start its loops on the running event loop."""
         self._launcher.warm_up()
         await self._lease.register()
-        self._is_draining = False
         self._listener_task = asyncio.create_task(self._listener_loop(), name="haulage-listener")
         self._watchdog_task = asyncio.create_task(self._watchdog_loop(), name="haulage-watchdog")
         self._limiting.start()
@@ -197,6 +179,9 @@ class QueueManager:
         await self._bounded("close", self._close(), CLOSE_SECONDS)
         self._listener_task = self._watchdog_task = self._wake_up_task = None
         self._telemetry.emit("manager.stopped", node=self.node_id)
+        # Ready for another start, as another node: a boot has an identity of its own.
+        self._lease.forget()
+        self._is_draining = False
 
     # -- the listener loop --------------------------------------------------------------------
 
@@ -204,12 +189,16 @@ class QueueManager:
         await self._listening.run()
 
     async def _follow_wake_ups(self) -> None:
-        wake_ups = self.db.wake_ups()
-        try:
-            async for _ in wake_ups:
-                self._listening.wake()
-        finally:
-            await wake_ups.aclose()
+        while True:
+            wake_ups = self.db.wake_ups()
+            try:
+                async for _ in wake_ups:
+                    self._listening.wake()
+            except Exception as error:  # noqa: BLE001  a deaf node still polls, but says so
+                self._telemetry.emit("loop.failed", loop="wake-ups", error=repr(error))
+            finally:
+                await wake_ups.aclose()
+            await asyncio.sleep(self._options.poll_interval_seconds)
 
     async def _listen_once(self) -> int:
         """Reap, then claim and spawn a job for each free slot; how many were claimed."""
@@ -225,11 +214,13 @@ class QueueManager:
                 "job.claimed", job=job.id, pipeline=job.pipeline, attempt=job.attempt
             )
             await self._spawn_worker(job)
+            # Starting blocks for some milliseconds: others get their turn in between.
+            await asyncio.sleep(0)
         return len(claimed)
 
     async def _free_slots(self) -> int:
         here = len(self._running_processes)
-        if here >= self._options.max_concurrent_jobs:
+        if here >= self._options.max_concurrent_jobs or time.monotonic() < self._no_claims_before:
             return 0
         # The database may know of more: claims whose answer got lost, ends not yet settled.
         running = await self.db.count_running_jobs(self.node_id)
@@ -244,11 +235,18 @@ class QueueManager:
             worker = self._launcher.launch(job, self._pipelines[job.pipeline])
         except (WorkerStartError, KeyError) as error:
             self._telemetry.emit("worker.start_failed", job=job.id, reason=str(error))
+            self._note_start_failure()
             await self._settlements.settle(job.claim, job, NotStarted(str(error)))
             return
+        self._start_failures = 0
         self._running_processes[job.id] = worker
         worker.watch(self._on_process_end)
         self._telemetry.emit("worker.started", job=job.id, pid=worker.pid)
+
+    def _note_start_failure(self) -> None:
+        # A node that cannot start processes must not use up the queue.
+        self._start_failures += 1
+        self._no_claims_before = time.monotonic() + retry_delay_seconds(self._start_failures, 1.0)
 
     def _on_process_end(self) -> None:
         self._process_ended.set()
@@ -259,37 +257,29 @@ class QueueManager:
     async def _reap_finished(self) -> int:
         """Settle the job of every process that has ended; how many there were."""
         await self._settlements.retry()
-        ended = []
+        ended = 0
         for job_id, worker in list(self._running_processes.items()):
             if worker.has_ended():
                 # Taken out before the first await, so that the two loops never share one.
                 del self._running_processes[job_id]
-                ended.append(worker)
+                self._reaper.begin(worker)
+                ended += 1
             else:
                 worker.escalate(self._options.kill_grace_seconds)
-        new = {asyncio.create_task(self._reap(worker), name="haulage-reap") for worker in ended}
-        self._reaping |= new
-        # Tasks of their own: whoever stops waiting here does not stop the clean-up.
-        if self._reaping:
-            done, _ = await asyncio.wait(self._reaping)
-            self._reaping -= done
-            for task in done:
-                task.result()
-        return len(ended)
+        await self._reaper.wait()
+        return ended
 
-    async def _reap(self, worker: WorkerProcess) -> None:
-        is_empty = await worker.end_group()
-        outcome = worker.outcome()
-        worker.close()
-        self._telemetry.emit(
-            "worker.ended", job=worker.job.id, seconds=round(worker.run_seconds, 3)
-        )
-        if not is_empty:
-            self._telemetry.emit("worker.killed", job=worker.job.id, reason="group did not empty")
-        if outcome is None:
-            self._telemetry.emit("claim.lost", job=worker.job.id, claim=worker.job.claim_no)
-        else:
-            await self._settlements.settle(worker.job.claim, worker.job, outcome)
+    def _judge(self, outcome: Outcome) -> Outcome:
+        """The outcome as the node's state explains it."""
+        match outcome:
+            case NotConnected():
+                self._note_start_failure()
+            case Interrupted() | Died(cause=Cause.WORKER_LOST) if self._is_draining:
+                # Who stops a service often signals all of its processes at once.
+                return Released()
+            case _:
+                pass
+        return outcome
 
     # -- the watchdog loop --------------------------------------------------------------------
 
@@ -301,6 +291,7 @@ class QueueManager:
         self._stop_overdue()
         await self._reap_finished()
         rows = await self.db.list_running_jobs(self.node_id)
+        rows = [row for row in rows if row.claim not in self._reaper.claims]
         findings = recovery.compare(rows, self._live_workers(), self._suspects)
         self._suspects = findings.suspects
         for worker in self._processes_of(findings.cancelled):
@@ -310,10 +301,9 @@ class QueueManager:
             worker.kill()
         for row in findings.orphaned:
             if row.claim not in self._settlements:
-                await self._settlements.settle(
-                    row.claim, row, NotStarted("no process runs this claim")
-                )
-        await self._rescue_lost()
+                outcome = NotStarted("no process runs this claim")
+                await self._settlements.settle(row.claim, row, outcome)
+        await rescue_lost(self.db, self._telemetry)
         return findings
 
     async def _limit_once(self) -> None:
@@ -330,21 +320,14 @@ class QueueManager:
                 self._telemetry.emit("job.overdue", job=worker.job.id, reason=outcome.description)
             worker.stop(outcome)
 
-    async def _rescue_lost(self) -> int:
-        """Decide on jobs whose node is gone, wherever they ran; how many were taken over."""
-        rescued = 0
-        for job in await self.db.list_lost_jobs(LOST_JOBS_PER_PASS):
-            verdict = decide(NodeLost(job.node_id), job)
-            if await self.db.rescue_job(job.claim, verdict):
-                rescued += 1
-                self._telemetry.emit(
-                    "node.lost", node=job.node_id, job=job.id, status=verdict.status
-                )
-        return rescued
-
-    def _live_workers(self) -> Sequence[recovery.LiveWorker]:
+    def _live_workers(self) -> list[recovery.LiveWorker]:
         return [
-            recovery.LiveWorker(worker.job.claim, worker.run_seconds, worker.job.timeout_seconds)
+            recovery.LiveWorker(
+                worker.job.claim,
+                worker.run_seconds,
+                worker.job.timeout_seconds,
+                is_storing=worker.has_outcome,
+            )
             for worker in self._running_processes.values()
         ]
 
@@ -357,33 +340,20 @@ class QueueManager:
 
     async def _renew_once(self) -> bool:
         """Renew the node's lease; a node whose lease has ended ends its workers and starts anew."""
-        try:
-            if await self._lease.renew():
-                return True
-        except (DatabaseUnavailableError, TimeoutError):
-            if self._lease.has_ended:
-                self._fence()
-            else:
-                # The next try may come after the end.
-                left = self._lease.remaining_seconds + CLOCK_SLACK_SECONDS
-                asyncio.get_running_loop().call_later(left, self._fence_if_ended)
-            raise
+        if await self._lease.renew(self._fence):
+            return True
         self._fence()
         if not self._is_draining:
             await self._lease.begin_anew()
         return False
 
-    def _fence_if_ended(self) -> None:
-        if self._lease.has_ended:
-            self._fence()
-
     def _fence(self) -> None:
-        if self._running_processes:
-            self._telemetry.emit(
-                "node.lease_lost", node=self.node_id, killed=len(self._running_processes)
-            )
-        for worker in self._running_processes.values():
-            worker.kill()
+        # Who has a result only tries to store it, and that is guarded: past the lease too.
+        unfinished = [w for w in self._running_processes.values() if not w.has_outcome]
+        if unfinished:
+            self._telemetry.emit("node.lease_lost", node=self.node_id, killed=len(unfinished))
+        for worker in unfinished:
+            worker.kill(NodeLost(self.node_id))
 
     # -- shutdown -----------------------------------------------------------------------------
 
@@ -399,7 +369,7 @@ class QueueManager:
 
     async def _reap_until(self, end: Callable[[], float]) -> None:
         """Settle what ends before `end()`, which is asked anew: a second signal moves it."""
-        while (self._running_processes or self._reaping) and end() > time.monotonic():
+        while (self._running_processes or self._reaper.claims) and end() > time.monotonic():
             self._process_ended.clear()
             try:
                 # Looked at in between too, in case that an end was not announced.
@@ -416,16 +386,22 @@ class QueueManager:
     async def _give_back(self) -> None:
         """Release what the database still counts as running here, then leave."""
         await self._settlements.retry()
+        await self._release_rows()
+        await self.db.deregister_node(self.node_id)
+        # A claim that was under way when the listener stopped may have been committed since.
+        await self._release_rows()
+
+    async def _release_rows(self) -> None:
         for row in await self.db.list_running_jobs(self.node_id):
             if row.claim not in self._settlements:
                 await self._settlements.settle(row.claim, row, Released())
-        await self.db.deregister_node(self.node_id)
 
     async def _close(self) -> None:
-        leftover = {task for task in (self._wake_up_task, *self._reaping) if task is not None}
-        for task in leftover:
-            task.cancel()
-        await asyncio.gather(self.db.close(), *leftover, return_exceptions=True)
+        if self._wake_up_task is not None:
+            self._wake_up_task.cancel()
+            await asyncio.gather(self._wake_up_task, return_exceptions=True)
+        await asyncio.gather(self._reaper.close(), self._settlements.close())
+        await asyncio.gather(self.db.close(), self._lease_db.close())
 
     async def _bounded(self, what: str, work: Awaitable[None], timeout_seconds: float) -> None:
         try:

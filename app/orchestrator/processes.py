@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -23,7 +24,16 @@ from typing import Any, Final
 from app.db.interface import DBFactory
 from app.domain.errors import HaulageError
 from app.domain.jobs import Cause, ClaimedJob, Registration
-from app.domain.lifecycle import Cancelled, Died, NotStarted, Outcome, Overran, Released
+from app.domain.lifecycle import (
+    Cancelled,
+    Died,
+    Interrupted,
+    NodeLost,
+    NotConnected,
+    Outcome,
+    Overran,
+    Released,
+)
 from app.telemetry import Telemetry
 from app.worker.entry import ExitCode, worker_entry
 
@@ -41,7 +51,7 @@ _FAILED_STEP: Final = {
     ExitCode.BROKEN: "an error outside the pipeline, see the service's log",
 }
 
-StopReason = Cancelled | Released | Overran
+StopReason = Cancelled | Released | Overran | NodeLost
 
 
 class WorkerStartError(HaulageError):
@@ -49,14 +59,20 @@ class WorkerStartError(HaulageError):
 
 
 class WorkerProcess:
-    """A started worker and the process group that it leads."""
+    """A started worker and the process group that it leads.
 
-    def __init__(self, job: ClaimedJob, process: BaseProcess) -> None:
+    Args:
+        outcome_signal: gets a byte from the worker when its run is over and only the storing of
+            the outcome is left.
+    """
+
+    def __init__(self, job: ClaimedJob, process: BaseProcess, outcome_signal: Connection) -> None:
         self.job = job
         self.pid: int = process.pid or 0
         self.started = time.monotonic()
         self.stop_reason: StopReason | None = None
         self._process = process
+        self._outcome_signal = outcome_signal
         self._pidfd = _open_pidfd(self.pid)
         self._term_sent: float | None = None
         self._is_killed = False
@@ -66,6 +82,11 @@ class WorkerProcess:
     def run_seconds(self) -> float:
         """Since the start, by the monotonic clock."""
         return time.monotonic() - self.started
+
+    @property
+    def has_outcome(self) -> bool:
+        """Whether the run is over and the living worker only tries to store its outcome."""
+        return not self.has_ended() and self._outcome_signal.poll(0)
 
     def watch(self, on_end: Callable[[], None]) -> None:
         """Call `on_end` once, from the running event loop, when the process has ended."""
@@ -121,8 +142,9 @@ class WorkerProcess:
         self.kill()
         return True
 
-    def kill(self) -> None:
-        """SIGKILL to the whole group at once."""
+    def kill(self, reason: StopReason | None = None) -> None:
+        """SIGKILL to the whole group at once; without a reason it is for its exit to tell."""
+        self.stop_reason = self.stop_reason or reason
         self._is_killed = True
         self._signal_group(signal.SIGKILL)
 
@@ -151,7 +173,9 @@ class WorkerProcess:
             case ExitCode.CLAIM_LOST:
                 return None
             case ExitCode.NOT_CONNECTED:
-                return NotStarted("the worker could not connect to the database")
+                return NotConnected("the worker could not connect to the database")
+            case int() if code in (ExitCode.TERMINATED, -signal.SIGTERM):
+                return Interrupted("the worker was ended by SIGTERM from outside")
             case ExitCode.NO_LOGGING | ExitCode.NO_EVENT_LOOP | ExitCode.BROKEN:
                 description = f"worker failed by itself: {_FAILED_STEP[ExitCode(code)]}"
                 return Died(Cause.WORKER_BROKEN, description, exit_code=code)
@@ -160,10 +184,6 @@ class WorkerProcess:
             case int() if code < 0:
                 return Died(
                     Cause.SIGNAL, f"worker was ended by {_signal_name(-code)}", signal=-code
-                )
-            case ExitCode.TERMINATED:
-                return Died(
-                    Cause.SIGNAL, "worker was ended by SIGTERM from outside", signal=signal.SIGTERM
                 )
             case ExitCode.SETTLED:
                 description = "worker ended with exit code 0 without storing a result"
@@ -177,6 +197,7 @@ class WorkerProcess:
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
+        self._outcome_signal.close()
         self._process.join(timeout=0.5)
         # ValueError: multiprocessing cannot tell that it ended; then nothing can be given back.
         with contextlib.suppress(ValueError):
@@ -192,6 +213,8 @@ class WorkerProcess:
         return self._process.exitcode is not None
 
     def _signal_group(self, number: signal.Signals) -> None:
+        if self._is_reaped() and _process_exists(self.pid):
+            return  # the pid is a stranger's by now
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
         # A worker that was started a moment ago may not lead a group yet.
@@ -238,6 +261,7 @@ class WorkerLauncher:
         Raises:
             WorkerStartError: with the reason; no process is left behind.
         """
+        reading, writing = multiprocessing.Pipe(duplex=False)
         process = self._context.Process(  # type: ignore[attr-defined]
             target=worker_entry,
             args=(job.id, job.payload, self._db_factory, registration.target, "haulage.worker"),
@@ -247,9 +271,10 @@ class WorkerLauncher:
                 "max_attempts": job.max_attempts,
                 "node_losses": job.node_losses,
                 "pipeline_name": registration.name,
-                "constructor_args": json.dumps(dict(registration.arguments)),
+                "constructor_args": json.dumps(dict(registration.arguments), default=str),
                 "timeout_seconds": job.timeout_seconds,
                 "claimed_at": job.claimed_at.isoformat(),
+                "outcome_signal": writing,
             },
             name=f"haulage-worker-{job.id}",
             daemon=False,
@@ -258,8 +283,11 @@ class WorkerLauncher:
             with _hidden_main():
                 process.start()
         except Exception as error:
+            reading.close()
             raise WorkerStartError(f"{type(error).__name__}: {error}") from error
-        return WorkerProcess(job, process)
+        finally:
+            writing.close()
+        return WorkerProcess(job, process, reading)
 
 
 def _count_missing(modules: Sequence[str]) -> None:

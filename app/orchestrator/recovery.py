@@ -22,11 +22,13 @@ class LiveWorker:
 
     Attributes:
         run_seconds: by the manager's monotonic clock.
+        is_storing: its run is over and it tries to store the outcome, which nobody may cut short.
     """
 
     claim: Claim
     run_seconds: float
     timeout_seconds: float | None
+    is_storing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,9 @@ def find_overdue(workers: Collection[LiveWorker]) -> dict[Claim, Overran]:
             f"ran for {worker.run_seconds:.0f} s, the limit is {worker.timeout_seconds:g} s",
         )
         for worker in workers
-        if worker.timeout_seconds is not None and worker.run_seconds > worker.timeout_seconds
+        if worker.timeout_seconds is not None
+        and worker.run_seconds > worker.timeout_seconds
+        and not worker.is_storing
     }
 
 
@@ -73,9 +77,10 @@ def compare(
 ) -> Findings:
     """Compare a node's running rows with its processes."""
     live = {worker.claim for worker in workers}
+    storing = {worker.claim for worker in workers if worker.is_storing}
     claimed = {row.claim for row in rows}
     missing_process = frozenset(claimed - live)
-    missing_row = frozenset(live - claimed)
+    missing_row = frozenset(live - claimed - storing)
     return Findings(
         overdue=find_overdue(workers),
         cancelled=[row.claim for row in rows if row.cancel_requested and row.claim in live],

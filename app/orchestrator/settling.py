@@ -1,13 +1,20 @@
 """Settling attempts: outcome -> decide -> one guarded write, repeated until the database took it.
 
-A healthy node never leaves a finished job running because a write failed once.
+A healthy node never leaves a finished job running because a write failed once. Each write is a
+task of its own, waited for only briefly: one row that somebody else holds locked delays neither
+the other ends nor the loop that asked.
 """
+
+import asyncio
+from typing import Final
 
 from app.db.interface import DBInterface
 from app.domain.errors import DatabaseUnavailableError
 from app.domain.jobs import Claim
 from app.domain.lifecycle import AttemptBudget, Outcome, Verdict, decide
 from app.telemetry import Telemetry
+
+PATIENCE_SECONDS: Final = 0.25
 
 
 class Settlements:
@@ -17,34 +24,48 @@ class Settlements:
         self._db = db
         self._telemetry = telemetry
         self._waiting: dict[Claim, Verdict] = {}
-        self._in_flight: set[Claim] = set()
+        self._writing: dict[Claim, asyncio.Task[None]] = {}
 
     def __contains__(self, claim: Claim) -> bool:
         """Whether a verdict on this claim still waits."""
         return claim in self._waiting
 
     async def settle(self, claim: Claim, job: AttemptBudget, outcome: Outcome) -> None:
-        """Decide on an attempt and write it, now or with a later `retry`."""
+        """Decide on an attempt and write it: now where that is quick, else in the background."""
         self._waiting[claim] = decide(outcome, job)
-        await self._write(claim)
+        self._start(claim)
+        await asyncio.wait({self._writing[claim]}, timeout=PATIENCE_SECONDS)
 
     async def retry(self) -> None:
         """Try again what the database has not taken yet."""
-        for claim in list(self._waiting):
-            # Several loops come here: meanwhile another may have written it, or be about to.
-            if claim in self._waiting and claim not in self._in_flight:
-                await self._write(claim)
+        for claim in self._waiting:
+            self._start(claim)
+        if self._writing:
+            await asyncio.wait(set(self._writing.values()), timeout=PATIENCE_SECONDS)
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        writing = list(self._writing.values())
+        for task in writing:
+            task.cancel()
+        await asyncio.gather(*writing, return_exceptions=True)
+
+    def _start(self, claim: Claim) -> None:
+        if claim not in self._writing:
+            task = asyncio.create_task(self._write(claim), name="haulage-settle")
+            self._writing[claim] = task
+            task.add_done_callback(lambda _: self._writing.pop(claim, None))
 
     async def _write(self, claim: Claim) -> None:
         verdict = self._waiting[claim]
-        self._in_flight.add(claim)
         try:
             has_won = await self._db.finish_job(claim, verdict)
         except DatabaseUnavailableError as error:
             self._telemetry.emit("finish.delayed", job=claim.job_id, reason=str(error))
             return
-        finally:
-            self._in_flight.discard(claim)
+        except Exception as error:  # noqa: BLE001  kept and tried again: an end must not get lost
+            self._telemetry.emit("finish.delayed", job=claim.job_id, reason=repr(error))
+            return
         self._waiting.pop(claim, None)
         if has_won:
             self._telemetry.emit(

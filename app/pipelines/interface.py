@@ -54,7 +54,8 @@ class PipelineContext(Protocol):
             stage: short name of the stage that is now under way.
             message: one line for people.
 
-        Within a stage reports are coalesced, so calling often is cheap.
+        Within a stage reports are coalesced, so calling often is cheap. An attempt keeps 1,000
+        milestones; later stages show in the latest progress only.
         """
 
     async def save_checkpoint(self, stage: str, data: Json) -> None:

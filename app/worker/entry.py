@@ -9,6 +9,7 @@ Nothing of the web stack, SQLAlchemy or pydantic may be imported from here.
 """
 
 import asyncio
+import contextlib
 import importlib
 import inspect
 import json
@@ -21,6 +22,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import IntEnum
+from multiprocessing.connection import Connection
 from typing import Any, Final, cast
 
 from app.db.interface import DBFactory, DBInterface
@@ -70,6 +72,7 @@ def worker_entry(
     constructor_args: str = "{}",
     timeout_seconds: float | None = None,
     claimed_at: str | None = None,
+    outcome_signal: Connection | None = None,
 ) -> None:
     """Run one claimed job in this process and end the process.
 
@@ -79,6 +82,8 @@ def worker_entry(
         logger: name of the logger for the worker's own lines.
         constructor_args: JSON object of the pipeline's registered arguments.
         claimed_at: ISO 8601 instant of the claim.
+        outcome_signal: gets a byte once the run is over and only the storing is left; nothing
+            else crosses to the manager but the exit code.
     """
     job = ClaimedJob(
         id=job_id,
@@ -108,9 +113,10 @@ def worker_entry(
         exit_code = ExitCode.BROKEN
         work = _Work(job, db_factory, pipeline, constructor_args, logs, output, logger)
         work.on_claim_lost = end_group if is_child else work.on_claim_lost
+        work.outcome_signal = outcome_signal
         exit_code = loop.run_until_complete(work.perform())
         loop.close()
-    except Exception:  # noqa: BLE001  our own fault: the last thing to do is to say so
+    except BaseException:  # noqa: BLE001  a pipeline's stray sys.exit included: clean up and say so
         broken = traceback.format_exc()
     if output is not None:
         output.release()
@@ -176,6 +182,7 @@ class _Work:
         self._output = output
         self._logger = logging.getLogger(logger or "haulage.worker")
         self.on_claim_lost: Callable[[], None] = lambda: None
+        self.outcome_signal: Connection | None = None
 
     async def perform(self) -> ExitCode:
         """Connect, run, report, clean up; every path gives an exit code."""
@@ -257,6 +264,9 @@ class _Work:
         return Completed(stored)
 
     async def _report(self, session: WorkerSession, outcome: Outcome) -> ExitCode:
+        if self.outcome_signal is not None:
+            with contextlib.suppress(OSError):  # the manager is gone: so are we in a moment
+                self.outcome_signal.send_bytes(b"1")
         # Progress and logs first: once the job is settled its claim may write no more.
         await asyncio.to_thread(self._output.release)
         await session.close()

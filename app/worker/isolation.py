@@ -20,19 +20,31 @@ from typing import Final
 from app.domain.jobs import Usage
 
 _OOM_SCORE: Final = 500
+# Measured while jobs burnt every core, disk waits left out: POST /enqueue took 1.0 times its idle
+# median and 1.4 times its idle 99th percentile, against 1.5 and 2.1; 10 and 19 did no better.
+_NICENESS: Final = 5
 
 
 def isolate() -> None:
-    """Own session, default signals, first in line for the kernel's out-of-memory killer."""
+    """Own session, default signals; behind the service for the CPU, before it for lack of memory."""
     if os.getpgrp() != os.getpid():
         os.setsid()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     with contextlib.suppress(OSError):  # not Linux, or not allowed: the job still runs
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
+    give_way()
     if "numpy" in sys.modules:
         # Children of one preloaded process would all draw the same numbers.
         sys.modules["numpy"].random.seed()
+
+
+def give_way() -> None:
+    """Let the service and the database answer first while jobs burn every core."""
+    os.nice(_NICENESS)
+    # Where Linux groups processes by session, niceness counts inside the session only.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(_NICENESS))
 
 
 def watch_manager() -> None:

@@ -18,6 +18,8 @@ from app.domain.json_values import storable_text
 
 MAX_LINES: Final = 10_000
 MAX_LINE_CHARACTERS: Final = 4_000
+MAX_SOURCE_CHARACTERS: Final = 200
+MAX_LEVEL: Final = 32_767
 MAX_BATCH_LINES: Final = 500
 
 _READ_BYTES: Final = 64 * 1024
@@ -51,8 +53,14 @@ class LogBuffer(logging.Handler):
                 self._dropped += 1
                 return
             self._left -= 1
-            clean = storable_text(text, MAX_LINE_CHARACTERS)
-            self._lines.append(LogLine(level, source, clean, datetime.now(UTC)))
+            # Users log under any level and name; the store takes a smallint and clean text.
+            line = LogLine(
+                level=max(0, min(level, MAX_LEVEL)),
+                source=storable_text(source, MAX_SOURCE_CHARACTERS),
+                text=storable_text(text, MAX_LINE_CHARACTERS),
+                at=datetime.now(UTC),
+            )
+            self._lines.append(line)
 
     def take(self, limit: int = MAX_BATCH_LINES) -> list[LogLine]:
         """Up to `limit` oldest lines; give them back with `put_back` if storing them failed."""

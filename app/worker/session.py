@@ -27,8 +27,11 @@ from app.worker.logs import LogBuffer
 
 FLUSH_INTERVAL_SECONDS: Final = 0.5
 MAX_STAGE_CHARACTERS: Final = 200
+MAX_MILESTONES: Final = 1_000
 STORE_PATIENCE_SECONDS: Final = 1.0
 CLOSING_FLUSH_SECONDS: Final = 5.0
+# A job that waits for the database goes on soon after that is back.
+RETRY_CAP_SECONDS: Final = 2.0
 
 _logger: Final = logging.getLogger("haulage.worker")
 _T = TypeVar("_T")
@@ -58,7 +61,10 @@ class WorkerSession:
         self._latest: Progress | None = None
         self._milestones: list[Progress] = []
         self._stage: str | None = None
+        self._milestones_left = MAX_MILESTONES
         self._has_news = asyncio.Event()
+        self._is_store_away = False
+        self._has_complained = False
         self._is_stored = asyncio.Event()
         self._stored_at = time.monotonic()
         self._is_cancelled = False
@@ -118,17 +124,20 @@ class WorkerSession:
         is_milestone = report.stage is not None and report.stage != self._stage
         if is_milestone:
             self._stage = report.stage
+            is_milestone = self._milestones_left > 0
+        if is_milestone:
+            self._milestones_left -= 1
             self._milestones.append(report)
         if is_milestone or time.monotonic() - self._stored_at > self._flush_interval_seconds:
+            self._has_news.set()
+            if self._is_store_away:
+                return
             # Waited for, since a pipeline that blocks the loop next would hide it; bounded, since
             # a pipeline must not stand still for a database that is away.
             self._is_stored.clear()
-            self._has_news.set()
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STORE_PATIENCE_SECONDS):
                     await self._is_stored.wait()
-            except TimeoutError:
-                _logger.debug("progress is not stored yet")
 
     async def save_checkpoint(self, stage: str, data: Any) -> None:
         """See PipelineContext."""
@@ -166,8 +175,8 @@ class WorkerSession:
         try:
             async with asyncio.timeout(CLOSING_FLUSH_SECONDS):
                 await self._flush_once()
-        except (DatabaseUnavailableError, LeaseLostError, TimeoutError):
-            return
+        except Exception:  # what was reported must never decide about the outcome
+            _logger.exception("the last progress and log lines are not stored")
 
     async def finish(self, verdict: Verdict, usage: Usage) -> bool:
         """Settle the claim, trying until the database answers; whether this call settled it."""
@@ -182,7 +191,8 @@ class WorkerSession:
             except DatabaseUnavailableError as error:
                 failures += 1
                 _logger.warning("database is away, trying again: %s", error)
-                await asyncio.sleep(retry_delay_seconds(failures))
+                delay = retry_delay_seconds(failures, max_seconds=RETRY_CAP_SECONDS)
+                await asyncio.sleep(delay)
             except LeaseLostError:
                 self._lose_claim()
                 raise
@@ -202,30 +212,43 @@ class WorkerSession:
             try:
                 await self._flush_once()
                 failures = 0
+                self._is_store_away = False
                 self._stored_at = time.monotonic()
                 self._is_stored.set()
             except LeaseLostError:
                 self._lose_claim()
-            except Exception as error:
+            except DatabaseUnavailableError:
                 failures += 1
-                if not isinstance(error, DatabaseUnavailableError):
-                    _logger.exception("progress could not be stored")
-                await asyncio.sleep(retry_delay_seconds(failures))
+                self._is_store_away = True
+                await asyncio.sleep(retry_delay_seconds(failures, max_seconds=RETRY_CAP_SECONDS))
 
     async def _flush_once(self) -> None:
         claim = self._job.claim
         while self._milestones:
-            await self._db.report_progress(claim, self._milestones[0], is_milestone=True)
-            reported = self._milestones.pop(0)
-            if self._latest is reported:
+            milestone = self._milestones[0]
+            await self._stored(self._db.report_progress(claim, milestone, is_milestone=True))
+            self._milestones.pop(0)
+            if self._latest is milestone:
                 self._latest = None
         if (latest := self._latest) is not None:
-            await self._db.report_progress(claim, latest)
+            await self._stored(self._db.report_progress(claim, latest))
             if self._latest is latest:
                 self._latest = None
         while lines := self._logs.take():
             try:
-                await self._db.append_logs(claim, lines)
+                await self._stored(self._db.append_logs(claim, lines))
             except BaseException:
                 self._logs.put_back(lines)
                 raise
+
+    async def _stored(self, write: Awaitable[None]) -> None:
+        """Wait for a write; one that the store will never take is dropped with a word about it."""
+        try:
+            await write
+        except (DatabaseUnavailableError, LeaseLostError):
+            raise
+        except Exception as error:  # noqa: BLE001  reports must not end the job that makes them
+            # Once: the complaint is a log line too.
+            if not self._has_complained:
+                self._has_complained = True
+                _logger.warning("a report of the job was refused and is dropped: %r", error)

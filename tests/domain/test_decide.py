@@ -15,8 +15,10 @@ from app.domain.lifecycle import (
     Cancelled,
     Completed,
     Died,
+    Interrupted,
     JobEvent,
     NodeLost,
+    NotConnected,
     NotStarted,
     Outcome,
     Overran,
@@ -39,8 +41,17 @@ FAILURES: list[Outcome] = [
     Overran(Cause.TIMED_OUT, "ran for 9 s, the limit is 8 s"),
     Overran(Cause.STALLED, "no progress for 60 s"),
 ]
-LOSSES: list[Outcome] = [NotStarted("no process came up"), NodeLost("node-7")]
-ENDINGS: list[Outcome] = [Completed('{"a":1}'), Cancelled(), Released()]
+LOSSES: list[Outcome] = [
+    NotStarted("no process came up"),
+    NodeLost("node-7"),
+    Interrupted("ended by SIGTERM from outside"),
+]
+ENDINGS: list[Outcome] = [
+    Completed('{"a":1}'),
+    Cancelled(),
+    Released(),
+    NotConnected("no connection"),
+]
 EVERY_OUTCOME = [*FAILURES, *LOSSES, *ENDINGS]
 
 
@@ -99,6 +110,16 @@ def test_the_attempt_is_refunded_and_due_at_once_when_the_node_shuts_down(budget
     assert (verdict.outcome, verdict.cause) == (AttemptOutcome.RELEASED, Cause.SHUTDOWN)
     assert (verdict.attempt_change, verdict.node_loss_change) == (-1, 0)
     assert verdict.delay_seconds == 0.0
+
+
+@pytest.mark.parametrize("budget", [Budget(1, 1), Budget(3, 3, MAX_NODE_LOSSES + 1)], ids=repr)
+def test_a_job_waits_at_no_cost_when_its_worker_got_no_connection(budget: Budget) -> None:
+    verdict = decide(NotConnected("too many clients"), budget, jitter=0.0)
+
+    assert (verdict.event, verdict.status) == (JobEvent.RELEASED, JobStatus.PENDING)
+    assert (verdict.outcome, verdict.cause) == (AttemptOutcome.RELEASED, Cause.START_FAILED)
+    assert (verdict.attempt_change, verdict.node_loss_change) == (-1, 0)
+    assert verdict.delay_seconds == backoff_seconds(1, jitter=0.0)
 
 
 @pytest.mark.parametrize("outcome", FAILURES, ids=repr)

@@ -273,17 +273,10 @@ class PostgresJobsDB:
 
     async def rescue_job(self, claim: Claim, verdict: Verdict) -> bool:
         """See DBInterface."""
-        async with self._borrowed() as connection, connection.transaction():
-            lost = await connection.fetchrow(
-                STATEMENTS["hold_lost_job"].sql, UUID(claim.job_id), claim.claim_no
-            )
-            if lost is None:
-                return False
-            arguments = _finish_arguments(claim, verdict, usage=None)
-            await connection.fetchrow(STATEMENTS["finish_job"].sql, *arguments)
-        if verdict.status is JobStatus.PENDING:
-            self._request_wake_up()
-        return True
+        # No transaction around both: a node that is lost stays so, and the end is guarded by the
+        # claim anyway.
+        lost = await self._fetch_row("find_lost_job", UUID(claim.job_id), claim.claim_no)
+        return lost is not None and await self.finish_job(claim, verdict)
 
     # -- nodes --------------------------------------------------------------------------------
 
@@ -351,9 +344,12 @@ class PostgresJobsDB:
         ):
             try:
                 yield connection
-            except asyncio.CancelledError:
-                # The driver would ask the server to cancel the statement and wait for its
-                # answer: half a minute under a silent network, and nobody who gave up waits so.
+            except asyncpg.PostgresError:
+                raise
+            except BaseException:
+                # Nobody knows what the connection is in the middle of. When a call is cancelled,
+                # the driver would ask the server to stop and wait for its answer: half a minute
+                # under a silent network, and nobody who gave up waits so.
                 connection.terminate()
                 raise
 

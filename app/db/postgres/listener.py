@@ -22,7 +22,13 @@ PROBE_INTERVAL_SECONDS: Final = 10.0
 PROBE_TIMEOUT_SECONDS: Final = 3.0
 NOTIFY_INTERVAL_SECONDS: Final = 0.02
 
-_CONNECTION_FAULTS: Final = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+_CONNECTION_FAULTS: Final = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
 
 
 class WakeUpListener:
@@ -72,8 +78,12 @@ class WakeUpListener:
         connection = await connect(self._dsn, "haulage-listener")
         self._gone.clear()
         connection.add_termination_listener(lambda _: self._gone.set())
-        await connection.add_listener(WAKE_CHANNEL, self._on_wake)
-        await connection.add_listener(self._probe_channel, self._on_probe)
+        try:
+            await connection.add_listener(WAKE_CHANNEL, self._on_wake)
+            await connection.add_listener(self._probe_channel, self._on_probe)
+        except BaseException:
+            connection.terminate()
+            raise
         return connection
 
     def _on_wake(self, *_: Any) -> None:

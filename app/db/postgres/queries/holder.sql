@@ -136,9 +136,9 @@ event as (
 )
 select 1 as held from ended;
 
--- name: hold_lost_job
--- Locks a running job whose node is lost. A node's lease cannot be renewed once it has ended, so
--- what this finds stays true until the transaction that ends the attempt commits.
+-- name: find_lost_job
+-- Whether a claim runs on a lost node. A lease that has ended is never renewed, nor does a stopped
+-- node come back: what this finds stays true until the claim is ended.
 select 1 as held
 from haulage.jobs j
 where j.id = $1 and j.claim_no = $2 and j.status = 'running'
@@ -148,5 +148,4 @@ where j.id = $1 and j.claim_no = $2 and j.status = 'running'
       where n.id = j.node_id
         and n.state <> 'stopped'
         and n.heartbeat_at + make_interval(secs => n.lease_seconds) > now()
-  )
-for no key update of j;
+  );

@@ -1,0 +1,25 @@
+"""How a node works: what the composition root passes on from the settings."""
+
+import platform
+from dataclasses import dataclass
+
+from app.config import (
+    MAX_CONCURRENT_JOBS,
+    NODE_LEASE_SECONDS,
+    POLL_INTERVAL_SECONDS,
+    WATCHDOG_INTERVAL_SECONDS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerOptions:
+    """Bounds and intervals of a `QueueManager`; the settings of the same names explain them."""
+
+    max_concurrent_jobs: int = MAX_CONCURRENT_JOBS
+    poll_interval_seconds: float = POLL_INTERVAL_SECONDS
+    watchdog_interval_seconds: float = WATCHDOG_INTERVAL_SECONDS
+    node_lease_seconds: float = NODE_LEASE_SECONDS
+    heartbeat_interval_seconds: float = NODE_LEASE_SECONDS / 5
+    shutdown_grace_seconds: float = 30.0
+    kill_grace_seconds: float = 5.0
+    start_method: str = "forkserver" if platform.system() == "Linux" else "spawn"

@@ -1,0 +1,32 @@
+"""Rescue: jobs whose node is gone are decided on by whichever node looks first."""
+
+import asyncio
+from typing import Final
+
+from app.db.interface import DBInterface
+from app.domain.lifecycle import NodeLost, decide
+from app.telemetry import Telemetry
+
+LOST_JOBS_PER_PASS: Final = 100
+PATIENCE_SECONDS: Final = 1.0
+
+
+async def rescue_lost(db: DBInterface, telemetry: Telemetry) -> int:
+    """One repeatable pass over lost jobs; how many were taken over.
+
+    An error about one job is reported and keeps none of the others lost.
+    """
+    rescued = 0
+    for job in await db.list_lost_jobs(LOST_JOBS_PER_PASS):
+        verdict = decide(NodeLost(job.node_id), job)
+        try:
+            # Somebody may hold the job's row; the others do not wait for that.
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                has_won = await db.rescue_job(job.claim, verdict)
+        except Exception as error:  # noqa: BLE001  the next pass comes to it again
+            telemetry.emit("loop.failed", loop="rescue", job=job.id, error=repr(error))
+            continue
+        if has_won:
+            rescued += 1
+            telemetry.emit("node.lost", node=job.node_id, job=job.id, status=verdict.status)
+    return rescued
