@@ -12,8 +12,8 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
 
 from app.telemetry import Telemetry
 
@@ -68,7 +68,7 @@ class PeriodicLoop:
 
     def start(self) -> asyncio.Task[None]:
         """Start the loop on the running event loop; a second start returns the same task."""
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self.run(), name=f"haulage-{self.name}")
         return self._task
 
@@ -79,6 +79,8 @@ class PeriodicLoop:
     async def stop(self, timeout_seconds: float = 2.0) -> None:
         """End after the pass under way; a pass that hangs is cancelled after the time-out."""
         self._stopping.set()
+        # A start from here on is a run of its own and must not revive the one that ends.
+        self._stopping = asyncio.Event()
         self._wake.set()
         task, self._task = self._task, None
         if task is None or task is asyncio.current_task():
@@ -89,12 +91,16 @@ class PeriodicLoop:
             # A pass may swallow its cancellation; shutdown does not wait for it for ever.
             await asyncio.wait({task}, timeout=CANCEL_SECONDS)
 
-    async def run(self) -> None:
+    def run(self) -> Coroutine[Any, Any, None]:
         """The loop itself, for an owner that keeps the task under its own name."""
-        self._task = asyncio.current_task()
-        self._stopping.clear()
+        # Bound here: a stop may come before the first step.
+        return self._run(self._stopping)
+
+    async def _run(self, stopping: asyncio.Event) -> None:
+        if not stopping.is_set():
+            self._task = asyncio.current_task()
         failures = 0
-        while not self._stopping.is_set():
+        while not stopping.is_set():
             self._wake.clear()
             began = time.monotonic()
             try:
@@ -108,21 +114,21 @@ class PeriodicLoop:
             self.ticks += 1
             if failures:
                 # Never longer than when all is well, or an outage would outlast itself.
-                await self._pause(min(retry_delay_seconds(failures), self._interval_seconds))
-            else:
-                await self._wait_for_wake(began)
+                delay = min(retry_delay_seconds(failures), self._interval_seconds)
+                await self._pause(stopping, delay)
+            elif not stopping.is_set():
+                await self._wait_for_wake()
+                await self._pause(stopping, self._min_gap_seconds - (time.monotonic() - began))
 
-    async def _wait_for_wake(self, began: float) -> None:
-        try:
+    async def _wait_for_wake(self) -> None:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._interval_seconds):
                 await self._wake.wait()
-        except TimeoutError:
-            return
-        await self._pause(self._min_gap_seconds - (time.monotonic() - began))
 
-    async def _pause(self, seconds: float) -> None:
+    @staticmethod
+    async def _pause(stopping: asyncio.Event, seconds: float) -> None:
         # Ended by stop(), not by wake(): that is what it is for.
         if seconds > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._stopping.wait()
+                    await stopping.wait()

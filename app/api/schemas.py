@@ -82,9 +82,10 @@ class EnqueueResponse(BaseModel):
     """The job was stored durably."""
 
     model_config = ConfigDict(
+        json_schema_serialization_defaults_required=True,
         json_schema_extra={
             "examples": [{"id": "019ad0f2-5f3e-7c1a-9d0e-2b7c8f6f0a11", "status": "pending"}]
-        }
+        },
     )
 
     id: str
@@ -195,12 +196,20 @@ class HealthResponse(BaseModel):
     status: str = "ok"
 
 
+class ProblemPlace(BaseModel):
+    """What is wrong where in the request."""
+
+    pointer: str = Field(description="JSON pointer (RFC 6901) into the body.")
+    detail: str
+
+
 class ProblemResponse(BaseModel):
     """An error after RFC 9457."""
 
-    type: str
+    type: str = Field(description="Stable for programs: urn:haulage:problem:<kind>.")
     title: str
     status: int
-    detail: str
-    instance: str
-    errors: list[dict[str, str]] = Field(default_factory=list)
+    detail: str = Field(description="For people.")
+    instance: str = Field(description="Path of the request.")
+    errors: list[ProblemPlace] | None = Field(default=None, description="For bad input.")
+    job_status: JobStatus | None = Field(default=None, description="For a missing result.")

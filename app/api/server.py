@@ -13,14 +13,14 @@ from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
 
 from app import __version__
-from app.api.problems import MEDIA_TYPE, RETRY_AFTER_SECONDS, Problem, install_problem_handlers
+from app.api.openapi import headers, install_openapi, problems
+from app.api.problems import RETRY_AFTER_SECONDS, Problem, install_problem_handlers
 from app.api.requests import OFF_LOOP_BYTES, BoundedRoute
 from app.api.schemas import (
     EnqueueRequest,
     EnqueueResponse,
     HealthResponse,
     JobResponse,
-    ProblemResponse,
 )
 from app.db.interface import DBInterface
 from app.domain.errors import InvalidJsonError, UnknownPipelineError
@@ -89,6 +89,7 @@ class WebServer:
         self.app.router.route_class = BoundedRoute
         install_problem_handlers(self.app)
         self._add_routes()
+        install_openapi(self.app)
 
     def refuse_traffic(self) -> None:
         """Turn /readyz to 503: the process is about to stop."""
@@ -116,7 +117,15 @@ class WebServer:
             response_model=EnqueueResponse,
             summary="Submit a job",
             tags=["jobs"],
-            responses=_problems(400, 413, 415, 422, 503),
+            responses={
+                200: {
+                    "headers": headers(
+                        Location="Where to follow the job.",
+                        Retry_After="Seconds after which asking for it makes sense.",
+                    )
+                },
+                **problems(400, 413, 415, 422, 503),
+            },
         )
         add(
             "/jobs/{job_id}",
@@ -125,7 +134,7 @@ class WebServer:
             response_model=JobResponse,
             summary="Follow a job",
             tags=["jobs"],
-            responses=_problems(404, 503),
+            responses=problems(404, 503),
         )
         add(
             "/jobs/{job_id}/result",
@@ -139,7 +148,7 @@ class WebServer:
                     "description": "The stored result.",
                     "content": {"application/json": {"schema": {}}},
                 },
-                **_problems(404, 409, 503),
+                **problems(404, 409, 503),
             },
         )
         add(
@@ -157,7 +166,7 @@ class WebServer:
             response_model=HealthResponse,
             summary="May traffic come here",
             tags=["health"],
-            responses=_problems(503),
+            responses=problems(503),
         )
 
     async def enqueue_post(
@@ -223,14 +232,3 @@ async def _storable(payload: dict[str, Any], body_bytes: int) -> str:
 
 def _operation_id(route: APIRoute) -> str:
     return route.name
-
-
-def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {
-        status: {
-            "description": HTTPStatus(status).phrase,
-            "model": ProblemResponse,
-            "content": {MEDIA_TYPE: {}},
-        }
-        for status in statuses
-    }

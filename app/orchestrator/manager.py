@@ -127,7 +127,12 @@ class QueueManager:
     async def start(self) -> None:
         """Register the node and start its loops on the running event loop."""
         self._launcher.warm_up()
-        await self._lease.register()
+        try:
+            await self._lease.register()
+        except BaseException:
+            # Who could not start is not stopped either.
+            await self._bounded("close", self._close(), CLOSE_SECONDS)
+            raise
         self._listener_task = asyncio.create_task(self._listener_loop(), name="haulage-listener")
         self._watchdog_task = asyncio.create_task(self._watchdog_loop(), name="haulage-watchdog")
         self._limiting.start()

@@ -26,7 +26,7 @@ _NICENESS: Final = 5
 
 
 def isolate() -> None:
-    """Own session, default signals; behind the service for the CPU, before it for lack of memory."""
+    """Own session, default signals, and a modest place in line for CPU and memory."""
     if os.getpgrp() != os.getpid():
         os.setsid()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

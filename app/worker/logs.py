@@ -149,7 +149,7 @@ class OutputCapture:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except (OSError, ValueError):  # closed by the pipeline
+            except Exception:  # noqa: BLE001, S112  closed or replaced by the pipeline
                 continue
         sys.stdout, sys.stderr = self._python_streams
         for captured in streams:

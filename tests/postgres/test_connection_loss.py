@@ -212,23 +212,37 @@ async def test_a_server_that_became_a_standby_counts_as_unavailable(database_url
     await db.close()
 
 
-async def test_the_loser_of_a_deadlock_may_try_again(
-    database_url: str, observer: "asyncpg.Connection[asyncpg.Record]"
+async def test_faults_that_may_pass_count_as_unavailable_and_others_stay_what_they_are(
+    database_url: str,
+    observer: "asyncpg.Connection[asyncpg.Record]",
+    subtests: pytest.Subtests,
 ) -> None:
-    db = PostgresJobsDB(f"{database_url}?deadlock_timeout=10ms")
+    db = PostgresJobsDB(database_url, notify=False)
     job = await claimed(db)
-    # Somebody takes the attempt first and the job afterwards: the other way round than we do.
-    other = await asyncpg.connect(f"{database_url}?deadlock_timeout=1min")
-    async with other.transaction():
-        await other.execute("select from haulage.job_attempts for update")
-        finishing = asyncio.ensure_future(complete(db, job))
-        await eventually(lambda: _is_somebody_blocked(observer), "a session that waits")
-        await other.execute("select from haulage.jobs for update")
+    passing = {
+        "40001": "serialisation failure",
+        "40P01": "deadlock",
+        "53100": "disk full",
+        "53200": "out of memory",
+        "57014": "statement cancelled",
+        "57P01": "server shuts down",
+        "08006": "connection failure",
+    }
+    staying = {"23514": "check violated", "42501": "no privilege", "XX000": "internal error"}
+    for code, name in {**passing, **staying}.items():
+        await observer.execute(
+            "create or replace function fail() returns trigger language plpgsql as"
+            f" $$ begin raise exception using errcode = '{code}', message = '{name}'; end $$"
+        )
+        await observer.execute(
+            "create or replace trigger fail before update on haulage.jobs"
+            " for each row execute function fail()"
+        )
+        expected = DatabaseUnavailableError if code in passing else asyncpg.PostgresError
+        with subtests.test(name), pytest.raises(expected, match=name):
+            await complete(db, job)
 
-        with pytest.raises(DatabaseUnavailableError, match="Deadlock"):
-            await finishing
-    await other.close()
-
+    await observer.execute("drop trigger fail on haulage.jobs")
     assert await complete(db, job) is True
     await db.close()
 
@@ -315,14 +329,6 @@ async def test_a_session_s_settings_are_ours(
     assert await pool.fetchval("show timezone") == "UTC"
     assert await pool.fetchval("show idle_in_transaction_session_timeout") == "1min"
     await db.close()
-
-
-async def _is_somebody_blocked(observer: "asyncpg.Connection[asyncpg.Record]") -> bool:
-    blocked = await observer.fetchval(
-        "select count(*) from pg_stat_activity"
-        " where datname = current_database() and wait_event_type = 'Lock'"
-    )
-    return bool(blocked)
 
 
 async def _is_answered(db: PostgresJobsDB) -> bool:

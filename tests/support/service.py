@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -26,11 +26,11 @@ _Found = TypeVar("_Found")
 def wait_until(
     look: Callable[[], _Found | bool | None], what: str, timeout_seconds: float = 20.0
 ) -> _Found:
-    """What `look` gives once it is neither None nor False; AssertionError after the time-out."""
+    """What `look` gives once that is true; AssertionError after the time-out."""
     end = time.monotonic() + timeout_seconds
     while True:
         found = look()
-        if found is not None and found is not False:
+        if found:
             return found  # type: ignore[return-value]
         assert time.monotonic() < end, f"not within {timeout_seconds} s: {what}"
         time.sleep(0.02)
@@ -105,42 +105,91 @@ class Service:
 
 @contextlib.contextmanager
 def running(
-    role: str, database_url: str, log: Path, *arguments: str, **settings: object
+    role: str,
+    database_url: str,
+    log: Path,
+    *arguments: str,
+    import_from: Sequence[Path] = (),
+    **settings: Any,
 ) -> Iterator[Service]:
     """Start a process of Haulage and stop it at the end; its log goes to the file `log`.
 
     Args:
         role: "serve", "api" or "worker".
+        import_from: more folders for PYTHONPATH.
         settings: without their prefix, such as poll_interval_seconds=30.
     """
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("HAULAGE_")}
-    environment |= {
-        "HAULAGE_DATABASE_URL": database_url,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
-        "PYTHONUNBUFFERED": "1",
-    }
-    environment |= {f"HAULAGE_{name.upper()}": _text(value) for name, value in settings.items()}
     command = [sys.executable, "-m", "app", role, *arguments]
     if role != "worker":
         command += ["--port", "0"]
     with log.open("ab") as errors:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=errors
+            command,
+            cwd=ROOT,
+            env=environment(database_url, import_from=import_from, **settings),
+            stdout=subprocess.PIPE,
+            stderr=errors,
         )
     try:
-        url = None
-        if role == "worker":
+        url = None if role == "worker" else _ready_url(process, log)
+        if url is None:
             _wait_for_worker(process, log)
-        else:
-            url = _ready_url(process, log)
         with Service(process, url, log) as service:
             yield service
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        _end(process)
         assert process.stdout is not None
         process.stdout.close()
+
+
+@contextlib.contextmanager
+def running_command(
+    command: Sequence[str], database_url: str, log: Path, ready: str, **settings: Any
+) -> Iterator[Service]:
+    """Any other program that serves Haulage; all that it says goes to the file `log`.
+
+    Args:
+        ready: regular expression whose first group is the URL, once the program says it.
+    """
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment(database_url, **settings),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+    def url() -> str | None:
+        assert process.poll() is None, f"the program ended:\n{log.read_text()}"
+        found = re.search(ready, log.read_text())
+        return found and found[1]
+
+    try:
+        with Service(process, wait_until(url, "start", READY_SECONDS), log) as service:
+            yield service
+    finally:
+        _end(process)
+
+
+def environment(
+    database_url: str, *, import_from: Sequence[Path] = (), **settings: Any
+) -> dict[str, str]:
+    """That of a process of Haulage: this database, these settings and no others."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("HAULAGE_")}
+    return {
+        **kept,
+        "HAULAGE_DATABASE_URL": database_url,
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests", *import_from))),
+        "PYTHONUNBUFFERED": "1",
+        **{f"HAULAGE_{name.upper()}": _text(value) for name, value in settings.items()},
+    }
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+        process.wait()
 
 
 def process_exists(pid: int) -> bool:

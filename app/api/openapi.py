@@ -1,0 +1,69 @@
+"""The OpenAPI document: FastAPI's own, with errors told as they really are sent.
+
+FastAPI would list a validation error of its own on every route and file our problems under
+`application/json`.
+"""
+
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from app.api.problems import MEDIA_TYPE
+from app.api.schemas import ProblemResponse
+
+_REF: Final = "#/components/schemas/"
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """A route's `responses` for these errors."""
+    schema = {"$ref": f"{_REF}{ProblemResponse.__name__}"}
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": {MEDIA_TYPE: {"schema": schema}},
+        }
+        for status in statuses
+    }
+
+
+def headers(**descriptions: str) -> dict[str, Any]:
+    """A response's headers by name, underscores for hyphens."""
+    return {
+        name.replace("_", "-"): {"description": text, "schema": {"type": "string"}}
+        for name, text in descriptions.items()
+    }
+
+
+def install_openapi(app: FastAPI) -> None:
+    """Let `app` answer with the corrected document, built at the first request."""
+
+    def build() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _corrected(
+                get_openapi(
+                    title=app.title,
+                    version=app.version,
+                    description=app.description,
+                    routes=app.routes,
+                )
+            )
+        return app.openapi_schema
+
+    app.openapi = build  # type: ignore[method-assign]
+
+
+def _corrected(document: dict[str, Any]) -> dict[str, Any]:
+    schemas = document["components"]["schemas"]
+    for framework_schema in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(framework_schema, None)
+    problem = ProblemResponse.model_json_schema(ref_template=f"{_REF}{{model}}")
+    schemas.update(problem.pop("$defs", {}))
+    schemas[ProblemResponse.__name__] = problem
+    for path in document["paths"].values():
+        for operation in path.values():
+            unprocessable = operation["responses"].get("422", {})
+            if "HTTPValidationError" in str(unprocessable):
+                del operation["responses"]["422"]
+    return document

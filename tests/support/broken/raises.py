@@ -1,0 +1,3 @@
+"""Its import raises."""
+
+raise RuntimeError("no licence for this module")

@@ -1,0 +1,238 @@
+"""Pipelines that behave badly on purpose, or wait for a signal of their test.
+
+Registered by name in PIPELINES; they run in worker processes and import nothing from Haulage.
+"""
+
+import asyncio
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+PIPELINES: Mapping[str, Any] = {
+    **{
+        name: f"support.pipelines:{name.title().replace('-', '')}"
+        for name in (
+            "blocked",
+            "checkpoint",
+            "clinging",
+            "flaky",
+            "gate",
+            "grandchild",
+            "large",
+            "modules",
+            "noise",
+            "quiet-exit",
+            "restless",
+            "speak",
+            "stubborn",
+            "sys-exit",
+            "unfit",
+        )
+    },
+    "greeting": {
+        "target": "support.pipelines:Greeting",
+        "arguments": {"greeting": "Hullo", "marks": 3},
+    },
+    "import-exits": "support.broken.exits:Never",
+    "import-hangs": "support.broken.hangs:Never",
+    "import-raises": "support.broken.raises:Never",
+    "no-such-class": "support.pipelines:Nowhere",
+    "no-such-module": "support.nowhere:Never",
+}
+
+
+def start_grandchild() -> int:
+    """A process of the job's own, which would outlive it by far; its pid."""
+    return subprocess.Popen(["sleep", "600"]).pid
+
+
+async def gate(path: str) -> None:
+    """Return once the test has made this file."""
+    # Looked for: the one who makes it is another process.
+    while not Path(path).exists():  # noqa: ASYNC110, ASYNC240
+        await asyncio.sleep(0.01)
+
+
+class Gate:
+    """Waits for the file `gate` of its payload, then returns the attempt's number."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> dict[str, Any]:
+        await context.progress(0.5, "waiting")
+        await gate(payload["gate"])
+        return {"attempt": context.attempt}
+
+
+class Grandchild:
+    """Starts a process and tells its pid; then dies by SIGKILL, or waits for its gate."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        await context.progress(0.5, "grandchild", str(start_grandchild()))
+        if payload.get("then") == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        await gate(payload["gate"])
+
+
+class Stubborn:
+    """Ignores SIGTERM inside one C call that holds the GIL for ever, with a grandchild."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        await context.progress(0.5, "grandchild", str(start_grandchild()))
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        re.match(r"(a+)+$", "a" * 64 + "b")
+
+
+class Clinging:
+    """Swallows every exception, its own cancellation included."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        await context.progress(0.5, "clinging")
+        while True:
+            try:
+                await asyncio.sleep(600)
+            except BaseException as error:  # noqa: BLE001  that is what it is for
+                logging.getLogger().info("swallowed %r", error)
+
+
+class Blocked:
+    """Blocks its own event loop for `seconds`."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        await context.progress(0.5, "blocked")
+        time.sleep(payload["seconds"])  # noqa: ASYNC251  that is what it is for
+
+
+class Restless:
+    """Reports progress and log lines without a pause until its gate opens."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> int:
+        count = 0
+        while not Path(payload["gate"]).exists():  # noqa: ASYNC240  local, see `gate`
+            count += 1
+            await context.progress(0.5, f"stage {count}", payload.get("message"))
+            context.logger.info("at %d", count)
+            await asyncio.sleep(0.01)
+        return count
+
+
+class QuietExit:
+    """Ends its process with exit code 0 and without a result."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        os._exit(0)
+
+
+class SysExit:
+    """Calls sys.exit, as a script would."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        sys.exit("enough")
+
+
+class Flaky:
+    """Each attempt fails in another way; the third one returns."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> str:
+        match context.attempt:
+            case 1:
+                raise ValueError("the first reason")
+            case 2:
+                os._exit(7)
+            case _:
+                return "third time lucky"
+
+
+class _UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Unfit:
+    """Results and errors that no database stores as they are, by the payload's `what`."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> Any:
+        deep: list[Any] = []
+        for _ in range(100_000):
+            deep = [deep]
+        match payload["what"]:
+            case "object":
+                return object()
+            case "NUL":
+                return {"text": ["fine", "a\x00b"]}
+            case "NaN":
+                return float("nan")
+            case "depth":
+                return deep
+            case "message":
+                raise ValueError("NUL \x00, surrogate \ud800, length " + "x" * 20_000)
+            case _:
+                raise _UnspeakableError
+
+
+class Checkpoint:
+    """The first attempt saves a checkpoint and dies; the second returns what it finds."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> dict[str, Any]:
+        found = await context.load_checkpoint("half-way")
+        if found is None:
+            await context.save_checkpoint("half-way", {"attempt": context.attempt, "rows": [1, 2]})
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"found": found, "attempt": context.attempt}
+
+
+class Speak:
+    """Says something in every way there is."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        context.logger.warning("from the %s", "logger")
+        logging.getLogger("some.library").error("from a library")
+        print("from print")  # noqa: T201  so do pipelines
+        print("from stderr", file=sys.stderr)  # noqa: T201
+        os.write(1, b"invalid \xff\xfe bytes\n")
+        await asyncio.to_thread(subprocess.run, ["sh", "-c", "echo from a child"], check=True)
+        os.write(1, b"without an end")
+
+
+class Noise:
+    """Prints `megabytes` with bytes that are not UTF-8, to both streams, and returns as much."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        line = b"\xff\xfe noise " + b"x" * 88 + b"\n"
+        for _ in range(payload["megabytes"] * 10_000):
+            os.write(1, line)
+        os.write(2, b"the end\n")
+
+
+class Large:
+    """Returns `characters` characters."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> dict[str, Any]:
+        return {"text": "ä" * payload["characters"]}
+
+
+class Greeting:
+    """Has constructor arguments."""
+
+    def __init__(self, greeting: str, marks: int = 1) -> None:
+        self._text = greeting + "!" * marks
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> str:
+        return self._text
+
+
+class Modules:
+    """Returns what is imported in its process, and the process's own facts."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> dict[str, Any]:
+        return {
+            "modules": sorted(sys.modules),
+            "is_group_leader": os.getpgrp() == os.getpid(),
+            "niceness": os.nice(0),
+            "is_daemonic": __import__("multiprocessing").current_process().daemon,
+        }

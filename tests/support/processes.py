@@ -1,0 +1,83 @@
+"""What /proc says about processes: who descends from whom, and how many files they hold."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.service import process_exists
+
+
+def parents() -> dict[int, int]:
+    """Every living process and its parent."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:  # ended meanwhile
+                continue
+            found[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    return found
+
+
+def descendants(pid: int) -> set[int]:
+    """Processes that `pid` started, and that those started."""
+    tree = parents()
+    found: set[int] = set()
+    layer = {pid}
+    while layer:
+        layer = {child for child, parent in tree.items() if parent in layer} - found
+        found |= layer
+    return found
+
+
+def children(pid: int) -> set[int]:
+    """Processes that `pid` itself started."""
+    return {child for child, parent in parents().items() if parent == pid}
+
+
+def living(pids: set[int]) -> set[int]:
+    """Those of the processes that still run."""
+    return {pid for pid in pids if process_exists(pid)}
+
+
+def open_files(pid: int) -> int:
+    """How many descriptors the process holds."""
+    return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208  only the number
+
+
+def command_of(pid: int) -> str:
+    """The command line, "" where the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Stop the process as a debugger or a suspended machine does, and let it go on afterwards."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def with_mark(mark: str) -> set[int]:
+    """Living processes that carry `mark` as one of their environment variables."""
+    return {pid for pid in parents() if mark.encode() in _environment(pid).split(b"\0")}
+
+
+def with_word(word: str) -> set[int]:
+    """Living processes whose command line holds `word`."""
+    return {pid for pid in parents() if word in command_of(pid)}
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # ended meanwhile, or somebody else's
+        return b""
