@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,9 +29,11 @@ PIPELINES: Mapping[str, Any] = {
             "large",
             "modules",
             "noise",
+            "odd-records",
             "quiet-exit",
             "restless",
             "speak",
+            "stray-exit",
             "stubborn",
             "sys-exit",
             "unfit",
@@ -70,13 +73,14 @@ class Gate:
 
 
 class Grandchild:
-    """Starts a process and tells its pid; then dies by SIGKILL, or waits for its gate."""
+    """Starts a process and tells its pid; then dies by SIGKILL, returns, or waits for its gate."""
 
     async def run(self, payload: Mapping[str, Any], context: Any) -> None:
         await context.progress(0.5, "grandchild", str(start_grandchild()))
         if payload.get("then") == "die":
             os.kill(os.getpid(), signal.SIGKILL)
-        await gate(payload["gate"])
+        if payload.get("then") != "return":
+            await gate(payload["gate"])
 
 
 class Stubborn:
@@ -132,6 +136,29 @@ class SysExit:
     """Calls sys.exit, as a script would."""
 
     async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        sys.exit("enough")
+
+
+class OddRecords:
+    """Logs what no table takes as it is."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> str:
+        context.logger.log(40_000, "above every level")
+        context.logger.log(-5, "below every level")
+        logging.getLogger("a\x00b").warning("under an odd name \x00 \ud800")
+        logging.getLogger().warning("%d of %d", 1)  # noqa: PLE1206  on purpose
+        context.logger.info("and goes on")
+        return "done"
+
+
+class StrayExit:
+    """A task of its own calls sys.exit while a thread goes on for ever."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        threading.Thread(target=threading.Event().wait).start()
+        await asyncio.create_task(self._leave())
+
+    async def _leave(self) -> None:
         sys.exit("enough")
 
 
