@@ -24,6 +24,8 @@ _MAX_INTEGER_BITS: Final = 3_322
 # NUL as JSON writes it, a lone surrogate, a very long integer.
 _SUSPICIOUS: Final = re.compile(r"\\u0000|[\ud800-\udfff]|[0-9]{1001}")
 _CONTAINERS: Final = (dict, list, tuple)
+# jsonb knows no exponents: what Python writes as 1e+308 comes back as 309 digits.
+_EXPONENT: Final = re.compile(r"[0-9]e[+-]([0-9]{2,3})")
 
 TOO_DEEP: Final = f"nested deeper than {MAX_JSON_DEPTH} levels"
 TOO_LONG_INTEGER: Final = "integer of more than 1,000 digits"
@@ -75,7 +77,34 @@ def dump_storable(value: Any, what: str, limit_bytes: int) -> str:
     # the speed of C, and only what looks wrong is walked to find the place.
     if _SUSPICIOUS.search(text) or not _is_well_formed(value):
         check_storable(value)
+    if len(text) + sum(map(int, _EXPONENT.findall(text))) > limit_bytes:
+        # Text may look like such numbers too, so they are counted now.
+        size_bytes = len(text) + _unfolded_digits(value)
+        if size_bytes > limit_bytes:
+            raise TooLargeError(f"{what} with its numbers written out", size_bytes, limit_bytes)
     return text
+
+
+def _unfolded_digits(value: Any) -> int:
+    """How many digits the exponents of the numbers in `value` stand for."""
+    digits = 0
+    level = [value]
+    while level:
+        digits += sum(
+            abs(int(math.log10(abs(item))))
+            for item in level
+            if isinstance(item, float) and item and not 1e-4 <= abs(item) < 1e16  # noqa: PLR2004  as repr
+        )
+        level = _contents([item for item in level if isinstance(item, _CONTAINERS)])
+    return digits
+
+
+def _contents(containers: list[Any]) -> list[Any]:
+    return [
+        child
+        for container in containers
+        for child in (container.values() if isinstance(container, dict) else container)
+    ]
 
 
 def _is_well_formed(value: Any) -> bool:
@@ -87,9 +116,7 @@ def _is_well_formed(value: Any) -> bool:
             return True
         if any(type(key) is not str for item in level if isinstance(item, dict) for key in item):
             return False
-        level = [
-            child for item in level for child in (item.values() if isinstance(item, dict) else item)
-        ]
+        level = _contents(level)
     return False
 
 

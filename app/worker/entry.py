@@ -103,6 +103,7 @@ def worker_entry(
     logs = LogBuffer()
     output: OutputCapture | None = None
     broken: str | None = None
+    loop: asyncio.AbstractEventLoop | None = None
     # What it means if the step under way is the one that fails.
     exit_code = ExitCode.NO_LOGGING
     try:
@@ -115,7 +116,6 @@ def worker_entry(
         work.on_claim_lost = end_group if is_child else work.on_claim_lost
         work.outcome_signal = outcome_signal
         exit_code = loop.run_until_complete(work.perform())
-        loop.close()
     except BaseException:  # noqa: BLE001  a pipeline's stray sys.exit included: clean up and say so
         broken = traceback.format_exc()
     if output is not None:
@@ -126,6 +126,8 @@ def worker_entry(
     if is_child:
         # Threads that a pipeline left behind must not hold the process, so no normal exit.
         os._exit(exit_code)
+    if loop is not None:
+        loop.close()
     if exit_code is not ExitCode.SETTLED:
         sys.exit(exit_code)
 

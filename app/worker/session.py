@@ -134,10 +134,12 @@ class WorkerSession:
                 return
             # Waited for, since a pipeline that blocks the loop next would hide it; bounded, since
             # a pipeline must not stand still for a database that is away.
-            self._is_stored.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STORE_PATIENCE_SECONDS):
-                    await self._is_stored.wait()
+                    # Looked at again: the flush that ends next may have begun before this report.
+                    while self._is_waiting(report):
+                        self._is_stored.clear()
+                        await self._is_stored.wait()
 
     async def save_checkpoint(self, stage: str, data: Any) -> None:
         """See PipelineContext."""
@@ -174,7 +176,7 @@ class WorkerSession:
         self._logs.note_dropped()
         try:
             async with asyncio.timeout(CLOSING_FLUSH_SECONDS):
-                await self._flush_once()
+                await self.insist(self._flush_once)
         except Exception:  # what was reported must never decide about the outcome
             _logger.exception("the last progress and log lines are not stored")
 
@@ -214,7 +216,6 @@ class WorkerSession:
                 failures = 0
                 self._is_store_away = False
                 self._stored_at = time.monotonic()
-                self._is_stored.set()
             except LeaseLostError:
                 self._lose_claim()
             except DatabaseUnavailableError:
@@ -234,12 +235,16 @@ class WorkerSession:
             await self._stored(self._db.report_progress(claim, latest))
             if self._latest is latest:
                 self._latest = None
+        self._is_stored.set()
         while lines := self._logs.take():
             try:
                 await self._stored(self._db.append_logs(claim, lines))
             except BaseException:
                 self._logs.put_back(lines)
                 raise
+
+    def _is_waiting(self, report: Progress) -> bool:
+        return self._latest is report or any(report is waiting for waiting in self._milestones)
 
     async def _stored(self, write: Awaitable[None]) -> None:
         """Wait for a write; one that the store will never take is dropped with a word about it."""

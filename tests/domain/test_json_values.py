@@ -172,6 +172,19 @@ def test_a_value_is_refused_when_its_text_exceeds_the_limit() -> None:
         dump_storable("x" * 99, "result", 100)
 
 
+@pytest.mark.parametrize("number", [1e300, -1e300, 1e-300, 5e-324, 1.7976931348623157e308])
+def test_a_value_is_refused_when_its_numbers_are_too_large_once_written_out(number: float) -> None:
+    # The database writes 300 digits for each; the text that is sent has ten.
+    assert dump_storable([number] * 30, "result", 10_000)
+    with pytest.raises(TooLargeError, match=r"result with its numbers written out of 1\d{4} "):
+        dump_storable({"deep": [[number] * 40]}, "result", 10_000)
+
+
+def test_text_that_looks_like_large_numbers_counts_as_it_is() -> None:
+    assert dump_storable(["1e+300"] * 100, "result", 10_000)
+    assert dump_storable({"1e+300,": [0.5, 1e15, 1] * 100}, "result", 10_000)
+
+
 @pytest.mark.parametrize(
     ("text", "clean"),
     [

@@ -104,6 +104,15 @@ def test_a_worker_is_overdue_when_it_ran_longer_than_its_limit(
     assert compare([], [worker(A, run_seconds, limit)], Suspects()).overdue == overdue
 
 
+def test_a_worker_that_only_stores_its_outcome_is_neither_overdue_nor_stray() -> None:
+    storing = LiveWorker(A, 75.0, 60.0, is_storing=True)
+
+    found = compare([], [storing], suspects(processes=(A,)))
+
+    assert (dict(found.overdue), list(found.stray)) == ({}, [])
+    assert found.suspects == suspects()
+
+
 def test_an_overdue_worker_is_told_with_its_figures() -> None:
     assert find_overdue([worker(A, 75.4, 60.0)]) == {
         A: Overran(Cause.TIMED_OUT, "ran for 75 s, the limit is 60 s")

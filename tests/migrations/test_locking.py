@@ -52,9 +52,7 @@ async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Recor
 
 
 @pytest.fixture
-def with_next_revision(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, database_url: str
-) -> None:
+def with_next_revision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, database_url: str) -> None:
     """A program that is one revision ahead of the database; locks are waited for 100 ms."""
     head = migrate.state(DatabaseURL.parse(database_url)).wanted
     folder = tmp_path / "migrations"

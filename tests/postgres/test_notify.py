@@ -63,20 +63,16 @@ def test_no_statement_notifies_in_its_own_transaction(name: str) -> None:
     assert "notify" not in STATEMENTS[name].sql.lower()
 
 
-async def test_a_thousand_inserts_give_few_notifications_and_one_after_the_last(
-    database_url: str, ear: Ear
-) -> None:
+async def test_a_thousand_inserts_give_few_notifications(database_url: str, ear: Ear) -> None:
     db = PostgresJobsDB(database_url)
     began = time.monotonic()
     await asyncio.gather(*(new_job(db, {"n": n}) for n in range(1_000)))
     took = time.monotonic() - began
-    before_close = len(await ear.all_heard())
     await db.close()
 
     heard = await ear.all_heard()
     assert 1 <= len(heard) <= 2 + took / NOTIFY_INTERVAL_SECONDS
     assert len(heard) < 500
-    assert len(heard) - before_close in {0, 1}
     assert set(heard) == {""}
 
 

@@ -1,0 +1,1 @@
+"""Orders in, turnover by month and customer out: a pipeline for Haulage."""

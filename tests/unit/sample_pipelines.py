@@ -1,0 +1,84 @@
+"""Pipelines that end in every way in which a run can end, and targets that are none."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+
+class Echo:
+    def __init__(self, greeting: str = "", marks: int = 0) -> None:
+        self.greeting = greeting + "!" * marks
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> dict[str, Any]:
+        await context.progress(0.5, "echoing")
+        print("printed by the pipeline")  # noqa: T201  it has to reach the job's log
+        context.logger.warning("logged by the pipeline")
+        return {"echo": dict(payload), "attempt": context.attempt, "greeting": self.greeting}
+
+    class Inner:
+        async def run(self, payload: Mapping[str, Any], context: Any) -> str:
+            return "inner"
+
+
+class Raises:
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        raise LookupError("not found\x00")
+
+
+class Exits:
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        sys.exit(3)
+
+
+class Returns:
+    """Returns what JSON does not know."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> Any:
+        return {"set": {1, 2}, "nan": float("nan"), "nul": "\x00", "large": "x" * 200}[
+            payload["what"]
+        ]
+
+
+class CancelsItself:
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        raise asyncio.CancelledError
+
+
+class IsTerminated:
+    """Gets SIGTERM while it runs, as if its manager had sent it."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+
+class Saves:
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        await context.save_checkpoint("stage", [1])
+
+
+class RaisesWhenMade:
+    def __init__(self) -> None:
+        raise OSError("no model file")
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        pass
+
+
+class IsSynchronous:
+    def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        pass
+
+
+class HasNoRun:
+    pass
+
+
+an_object = Echo()
+
+
+def a_function() -> None:
+    pass
