@@ -326,15 +326,7 @@ class QueueManager:
             worker.stop(outcome)
 
     def _live_workers(self) -> list[recovery.LiveWorker]:
-        return [
-            recovery.LiveWorker(
-                worker.job.claim,
-                worker.run_seconds,
-                worker.job.timeout_seconds,
-                is_storing=worker.has_outcome,
-            )
-            for worker in self._running_processes.values()
-        ]
+        return [worker.seen() for worker in self._running_processes.values()]
 
     def _processes_of(self, claims: Iterable[Claim]) -> list[WorkerProcess]:
         # Between a look and its consequence a process may have been reaped, even replaced.

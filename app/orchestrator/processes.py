@@ -34,6 +34,7 @@ from app.domain.lifecycle import (
     Overran,
     Released,
 )
+from app.orchestrator.recovery import LiveWorker
 from app.telemetry import Telemetry
 from app.worker.entry import ExitCode, worker_entry
 
@@ -87,6 +88,12 @@ class WorkerProcess:
     def has_outcome(self) -> bool:
         """Whether the run is over and the living worker only tries to store its outcome."""
         return not self.has_ended() and self._outcome_signal.poll(0)
+
+    def seen(self) -> LiveWorker:
+        """What recovery needs to know of it."""
+        return LiveWorker(
+            self.job.claim, self.run_seconds, self.job.timeout_seconds, is_storing=self.has_outcome
+        )
 
     def watch(self, on_end: Callable[[], None]) -> None:
         """Call `on_end` once, from the running event loop, when the process has ended."""

@@ -142,6 +142,13 @@ def test_long_messages_and_many_milestones_are_all_kept(
     assert [line for *_, line in _log(shared_url, job_id)] == [f"at {n + 1}" for n in range(count)]
 
 
+def test_answers_are_sent_without_waiting_for_acknowledgements(service: Service) -> None:
+    service.client.get("/livez")
+    times = [service.client.get("/livez").elapsed.total_seconds() for _ in range(20)]
+    # A client acknowledges the headers after 40 ms only, and the body would wait for that.
+    assert min(times) < 0.03
+
+
 def test_a_pipeline_is_constructed_with_its_registered_arguments(service: Service) -> None:
     job_id = service.enqueue({}, "greeting")
     assert service.wait_for_end(job_id)["status"] == "completed"

@@ -11,6 +11,7 @@ from app.domain.lifecycle import Completed, Died, Outcome
 from app.orchestrator.manager import QueueManager
 from app.orchestrator.options import ManagerOptions
 from app.orchestrator.processes import StopReason, WorkerLauncher, WorkerProcess
+from app.orchestrator.recovery import LiveWorker
 from app.telemetry import Event, Telemetry
 
 PIPELINES = {"demo-echo": Registration("demo-echo", "app.pipelines.demo:Echo")}
@@ -47,6 +48,11 @@ class FakeWorker:
             self._has_ended = True
             self._outcome = outcome
             self._on_end()
+
+    def seen(self) -> LiveWorker:
+        return LiveWorker(
+            self.job.claim, self.run_seconds, self.job.timeout_seconds, is_storing=self.has_outcome
+        )
 
     def watch(self, on_end: Callable[[], None]) -> None:
         self._on_end = on_end

@@ -5,7 +5,6 @@ Connects lazily and keeps a small pool. It knows the store only: no scheduling, 
 
 import asyncio
 import dataclasses
-import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
@@ -23,6 +22,7 @@ from app.db.postgres.connections import (
     unavailable_errors,
 )
 from app.db.postgres.listener import DebouncedNotify, WakeUpListener
+from app.db.postgres.rows import finish_arguments, job_from_row, job_uuid
 from app.db.postgres.statements import STATEMENTS
 from app.domain.errors import DatabaseUnavailableError, JobNotFoundError, LeaseLostError
 from app.domain.jobs import (
@@ -35,7 +35,6 @@ from app.domain.jobs import (
     Cause,
     Claim,
     ClaimedJob,
-    ErrorInfo,
     Job,
     JobOptions,
     JobStatus,
@@ -61,7 +60,8 @@ class PostgresJobsDB:
         dsn: postgresql:// URL as asyncpg takes it.
         listen_dsn: the same for LISTEN where `dsn` leads to a pooler that cannot carry it.
         default_pipeline: for jobs whose options name none.
-        max_connections: of the pool; the listener has one more while somebody iterates wake-ups.
+        max_connections: of the pool; NOTIFY has one more, and so has LISTEN while somebody
+            iterates wake-ups.
         notify: False leaves schedulers to their polling.
 
     Everything is text and numbers, so that a partial of this class can cross into a worker.
@@ -98,7 +98,7 @@ class PostgresJobsDB:
         pool, self._pool = self._pool, None
         notify, self._notify = self._notify, None
         if notify is not None:
-            await notify.flush()
+            await notify.close()
         if pool is not None:
             await close_quietly(pool)
 
@@ -155,10 +155,10 @@ class PostgresJobsDB:
 
     async def get_job(self, job_id: str) -> Job:
         """See DBInterface."""
-        row = await self._fetch_row("get_job", _job_uuid(job_id))
+        row = await self._fetch_row("get_job", job_uuid(job_id))
         if row is None:
             raise JobNotFoundError(job_id)
-        return _job(row)
+        return job_from_row(row)
 
     async def list_milestones(self, job_id: str) -> list[Milestone]:
         """See DBInterface."""
@@ -182,7 +182,7 @@ class PostgresJobsDB:
 
     async def get_result(self, job_id: str) -> bytes | None:
         """See DBInterface."""
-        row = await self._fetch_row("get_result", _job_uuid(job_id))
+        row = await self._fetch_row("get_result", job_uuid(job_id))
         if row is None:
             raise JobNotFoundError(job_id)
         return None if row["result"] is None else row["result"].encode()
@@ -265,7 +265,7 @@ class PostgresJobsDB:
 
     async def finish_job(self, claim: Claim, verdict: Verdict, usage: Usage | None = None) -> bool:
         """See DBInterface."""
-        arguments = _finish_arguments(claim, verdict, usage)
+        arguments = finish_arguments(claim, verdict, usage)
         is_settled = await self._fetch_row("finish_job", *arguments) is not None
         if is_settled and verdict.status is JobStatus.PENDING and verdict.delay_seconds <= 0:
             self._request_wake_up()
@@ -320,12 +320,16 @@ class PostgresJobsDB:
     async def _connected(self) -> "asyncpg.Pool[asyncpg.Record]":
         async with self._opening:
             if self._pool is None:
-                pool = create_pool(self._dsn, self._application_name, self._max_connections)
-                async with unavailable_errors():
-                    await pool
-                self._pool = pool
-                self._notify = DebouncedNotify(pool) if self._is_notifying else None
+                if self._is_notifying:
+                    self._notify = DebouncedNotify(await self._new_pool(1))
+                self._pool = await self._new_pool(self._max_connections)
         return self._pool
+
+    async def _new_pool(self, max_connections: int) -> "asyncpg.Pool[asyncpg.Record]":
+        pool = create_pool(self._dsn, self._application_name, max_connections)
+        async with unavailable_errors():
+            await pool
+        return pool
 
     def _request_wake_up(self) -> None:
         if self._notify is not None:
@@ -371,65 +375,3 @@ class PostgresJobsDB:
         if row is None:
             raise LeaseLostError(claim.job_id, claim.claim_no)
         return row
-
-
-def _job_uuid(job_id: str) -> UUID:
-    key = as_uuid(job_id)
-    if key is None:
-        raise JobNotFoundError(job_id)
-    return key
-
-
-def _finish_arguments(claim: Claim, verdict: Verdict, usage: Usage | None) -> tuple[object, ...]:
-    error = verdict.error or ErrorInfo("", "")
-    usage = usage or Usage()
-    return (
-        UUID(claim.job_id),
-        claim.claim_no,
-        verdict.status,
-        verdict.attempt_change,
-        verdict.node_loss_change,
-        verdict.delay_seconds,
-        verdict.outcome,
-        verdict.cause,
-        verdict.exit_code,
-        verdict.signal,
-        error.error_class or None,
-        error.message or None,
-        error.traceback,
-        usage.peak_memory_bytes,
-        usage.cpu_seconds,
-        verdict.result,
-    )
-
-
-def _job(row: asyncpg.Record) -> Job:
-    fraction: float | None = row["progress_fraction"]
-    return Job(
-        id=row["id"],
-        status=JobStatus(row["status"]),
-        pipeline=row["pipeline"],
-        queue=row["queue"],
-        priority=row["priority"],
-        attempt=row["attempt"],
-        max_attempts=row["max_attempts"],
-        claim_no=row["claim_no"],
-        node_losses=row["node_losses"],
-        node_id=row["node_id"],
-        pid=row["pid"],
-        timeout_seconds=row["timeout_seconds"],
-        tags=tuple(row["tags"]),
-        metadata=json.loads(row["metadata"]),
-        created_at=row["created_at"],
-        run_at=row["run_at"],
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
-        cancel_requested_at=row["cancel_requested_at"],
-        progress=None
-        if fraction is None
-        else Progress(fraction, row["progress_stage"], row["progress_message"]),
-        error=None
-        if row["error_class"] is None
-        else ErrorInfo(row["error_class"], row["error_message"] or "", row["traceback"]),
-        cause=row["cause"] and Cause(row["cause"]),
-    )

@@ -12,6 +12,8 @@ from app.domain.errors import DatabaseUnavailableError
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 COMMAND_TIMEOUT_SECONDS: Final = 30.0
 PING_TIMEOUT_SECONDS: Final = 3.0
+# At shutdown: a connection that does not end by then is ended by force.
+CLOSE_SECONDS: Final = 0.5
 
 # What may be over when the same call is made again.
 _UNAVAILABLE: Final = (
@@ -92,7 +94,7 @@ def create_pool(
 
 async def close_quietly(
     closable: "asyncpg.Connection[asyncpg.Record] | asyncpg.Pool[asyncpg.Record]",
-    timeout_seconds: float = 3.0,
+    timeout_seconds: float = CLOSE_SECONDS,
 ) -> None:
     """Close within the time-out, by force where the server does not play along."""
     try:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from app.db.postgres.connections import close_quietly, connect
+from app.db.postgres.connections import CLOSE_SECONDS, close_quietly, connect
 from app.loops import retry_delay_seconds
 from app.telemetry import Telemetry
 
@@ -21,6 +21,7 @@ WAKE_CHANNEL: Final = "haulage_wake"
 PROBE_INTERVAL_SECONDS: Final = 10.0
 PROBE_TIMEOUT_SECONDS: Final = 3.0
 NOTIFY_INTERVAL_SECONDS: Final = 0.02
+FLUSH_SECONDS: Final = 0.3
 
 _CONNECTION_FAULTS: Final = (
     OSError,
@@ -137,6 +138,9 @@ class DebouncedNotify:
     Sent after the inserting transaction on a connection of its own: inside it, NOTIFY takes a
     database-wide lock at commit (measured: 0.2 to 0.35 of the insert rate with 32 committers).
     A lost notification costs one poll interval, never a job.
+
+    Args:
+        pool: of one connection and for this alone: a wake-up must not queue up behind inserts.
     """
 
     def __init__(
@@ -157,9 +161,14 @@ class DebouncedNotify:
             self._task = asyncio.create_task(self._send_wanted(), name="haulage-notify")
 
     async def flush(self) -> None:
-        """Return once every wish has been sent or has failed."""
+        """Return once every wish has been sent or has failed, within a moment."""
         if self._task is not None:
-            await asyncio.wait({self._task}, timeout=2.0)
+            await asyncio.wait({self._task}, timeout=FLUSH_SECONDS)
+
+    async def close(self) -> None:
+        """Send what is wished for and give the connection back."""
+        await self.flush()
+        await close_quietly(self._pool, CLOSE_SECONDS)
 
     async def _send_wanted(self) -> None:
         while self._is_wanted:
