@@ -34,6 +34,31 @@ def retry_delay_seconds(
     return jittered_seconds(min(max_seconds, first_seconds * 2.0**doublings))
 
 
+class Backoff:
+    """A pause that grows with failures in a row and ends with the first success."""
+
+    def __init__(self, first_seconds: float) -> None:
+        self._first_seconds = first_seconds
+        self._failures = 0
+        self._pause_ends = 0.0
+
+    @property
+    def is_pausing(self) -> bool:
+        """Whether the last failure is too recent to try again."""
+        return time.monotonic() < self._pause_ends
+
+    def note_failure(self) -> None:
+        """Begin a pause, longer than the one before."""
+        self._failures += 1
+        self._pause_ends = time.monotonic() + retry_delay_seconds(
+            self._failures, self._first_seconds
+        )
+
+    def note_success(self) -> None:
+        """The next failure begins with the shortest pause again."""
+        self._failures = 0
+
+
 class PeriodicLoop:
     """Runs `tick` at once, then at each `wake()` and at least every `interval_seconds`.
 

@@ -27,7 +27,7 @@ from app.domain.lifecycle import (
     Released,
     free_slots,
 )
-from app.loops import PeriodicLoop, retry_delay_seconds
+from app.loops import Backoff, PeriodicLoop
 from app.orchestrator import recovery
 from app.orchestrator.lease import NodeLease
 from app.orchestrator.options import ManagerOptions
@@ -86,8 +86,8 @@ class QueueManager:
         # Job id -> its process here and now; never the truth about a job's state.
         self._running_processes: dict[str, WorkerProcess] = {}
         self._reaper = Reaper(self._settlements, self._telemetry, self._judge)
-        self._start_failures = 0
-        self._no_claims_before = 0.0
+        # A node that cannot start processes must not use up the queue.
+        self._starting = Backoff(first_seconds=1.0)
         self._suspects = recovery.Suspects()
         self._is_draining = False
         self._grace_end = 0.0
@@ -225,7 +225,7 @@ class QueueManager:
 
     async def _free_slots(self) -> int:
         here = len(self._running_processes)
-        if here >= self._options.max_concurrent_jobs or time.monotonic() < self._no_claims_before:
+        if here >= self._options.max_concurrent_jobs or self._starting.is_pausing:
             return 0
         # The database may know of more: claims whose answer got lost, ends not yet settled.
         running = await self.db.count_running_jobs(self.node_id)
@@ -240,18 +240,13 @@ class QueueManager:
             worker = self._launcher.launch(job, self._pipelines[job.pipeline])
         except (WorkerStartError, KeyError) as error:
             self._telemetry.emit("worker.start_failed", job=job.id, reason=str(error))
-            self._note_start_failure()
+            self._starting.note_failure()
             await self._settlements.settle(job.claim, job, NotStarted(str(error)))
             return
-        self._start_failures = 0
+        self._starting.note_success()
         self._running_processes[job.id] = worker
         worker.watch(self._on_process_end)
         self._telemetry.emit("worker.started", job=job.id, pid=worker.pid)
-
-    def _note_start_failure(self) -> None:
-        # A node that cannot start processes must not use up the queue.
-        self._start_failures += 1
-        self._no_claims_before = time.monotonic() + retry_delay_seconds(self._start_failures, 1.0)
 
     def _on_process_end(self) -> None:
         self._process_ended.set()
@@ -278,7 +273,7 @@ class QueueManager:
         """The outcome as the node's state explains it."""
         match outcome:
             case NotConnected():
-                self._note_start_failure()
+                self._starting.note_failure()
             case Interrupted() | Died(cause=Cause.WORKER_LOST) if self._is_draining:
                 # Who stops a service often signals all of its processes at once.
                 return Released()

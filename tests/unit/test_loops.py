@@ -7,7 +7,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import pytest
 from support.waiting import eventually
 
-from app.loops import MAX_BACKOFF_SECONDS, PeriodicLoop, jittered_seconds, retry_delay_seconds
+from app.loops import (
+    MAX_BACKOFF_SECONDS,
+    Backoff,
+    PeriodicLoop,
+    jittered_seconds,
+    retry_delay_seconds,
+)
 from app.telemetry import Event, Telemetry
 
 # Longer than any test: who waits for it has not been woken.
@@ -347,3 +353,25 @@ def test_jitter_spreads_between_half_and_all() -> None:
 
     assert 1.0 <= min(delays) < 1.2
     assert 1.8 < max(delays) <= 2.0
+
+
+def test_a_pause_grows_with_failures_in_a_row_and_begins_anew_after_a_success(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("app.loops.time.monotonic", lambda: now)
+    monkeypatch.setattr("app.loops.random.uniform", lambda _low, high: high)
+    backoff = Backoff(first_seconds=1.0)
+    assert not backoff.is_pausing
+
+    for expected in (1.0, 2.0, 4.0):
+        backoff.note_failure()
+        now += expected - 0.1
+        assert backoff.is_pausing
+        now += 0.2
+        assert not backoff.is_pausing
+
+    backoff.note_success()
+    backoff.note_failure()
+    now += 1.1
+    assert not backoff.is_pausing
