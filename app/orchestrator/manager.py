@@ -244,6 +244,10 @@ class QueueManager:
             await self._settlements.settle(job.claim, job, NotStarted(str(error)))
             return
         self._starting.note_success()
+        # Claimed anew while its last process lives on here: that one has lost.
+        if (former := self._running_processes.get(job.id)) is not None:
+            former.kill()
+            self._reaper.begin(former)
         self._running_processes[job.id] = worker
         worker.watch(self._on_process_end)
         self._telemetry.emit("worker.started", job=job.id, pid=worker.pid)

@@ -155,6 +155,21 @@ async def test_nothing_is_written_when_the_worker_lost_its_claim() -> None:
     assert len(node.told("claim.lost")) == 1
 
 
+async def test_the_former_process_of_a_job_that_is_claimed_anew_is_ended_and_cleaned_up() -> None:
+    node = Node()
+    former = node.running()
+    node.db.pending = [claimed_job(id=former.job.id, claim_no=former.job.claim_no + 1)]
+
+    assert await node.manager._listen_once() == 1
+    await node.manager._reap_finished()
+
+    assert former.is_killed.is_set()
+    assert former.is_closed
+    [present] = node.launcher.workers
+    assert not present.is_killed.is_set()
+    assert node.manager.running_jobs == 1
+
+
 async def test_a_living_worker_is_left_alone() -> None:
     node = Node()
     worker = node.running()
