@@ -269,24 +269,24 @@ class WorkerLauncher:
             WorkerStartError: with the reason; no process is left behind.
         """
         reading, writing = multiprocessing.Pipe(duplex=False)
-        process = self._context.Process(  # type: ignore[attr-defined]
-            target=worker_entry,
-            args=(job.id, job.payload, self._db_factory, registration.target, "haulage.worker"),
-            kwargs={
-                "claim_no": job.claim_no,
-                "attempt": job.attempt,
-                "max_attempts": job.max_attempts,
-                "node_losses": job.node_losses,
-                "pipeline_name": registration.name,
-                "constructor_args": json.dumps(dict(registration.arguments), default=str),
-                "timeout_seconds": job.timeout_seconds,
-                "claimed_at": job.claimed_at.isoformat(),
-                "outcome_signal": writing,
-            },
-            name=f"haulage-worker-{job.id}",
-            daemon=False,
-        )
         try:
+            process = self._context.Process(  # type: ignore[attr-defined]
+                target=worker_entry,
+                args=(job.id, job.payload, self._db_factory, registration.target, "haulage.worker"),
+                kwargs={
+                    "claim_no": job.claim_no,
+                    "attempt": job.attempt,
+                    "max_attempts": job.max_attempts,
+                    "node_losses": job.node_losses,
+                    "pipeline_name": registration.name,
+                    "constructor_args": json.dumps(dict(registration.arguments)),
+                    "timeout_seconds": job.timeout_seconds,
+                    "claimed_at": job.claimed_at.isoformat(),
+                    "outcome_signal": writing,
+                },
+                name=f"haulage-worker-{job.id}",
+                daemon=False,
+            )
             with _hidden_main():
                 process.start()
         except Exception as error:
