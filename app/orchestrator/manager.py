@@ -307,8 +307,11 @@ class QueueManager:
             if row.claim not in self._settlements:
                 outcome = NotStarted("no process runs this claim")
                 await self._settlements.settle(row.claim, row, outcome)
-        await rescue_lost(self.db, self._telemetry)
+        await rescue_lost(self.db, self._telemetry, self._is_storing)
         return findings
+
+    def _is_storing(self, claim: Claim) -> bool:
+        return any(worker.has_outcome for worker in self._processes_of([claim]))
 
     async def _limit_once(self) -> None:
         """End what is overdue; apart from the watchdog, whose pass may hang in the database."""

@@ -352,6 +352,18 @@ async def test_lost_jobs_of_other_nodes_are_decided_on() -> None:
     assert [event.fields["node"] for event in node.told("node.lost")] == ["other-node"] * 2
 
 
+async def test_a_lost_job_whose_worker_is_storing_its_result_here_is_left_to_it() -> None:
+    # The database was away for longer than the lease: the node is another one now.
+    node = Node()
+    storing, ended = node.running(), node.running()
+    storing.has_outcome = True
+    node.db.lost_rows = [running_job(w.job, "former-identity") for w in (storing, ended)]
+
+    await node.manager._watch_once()
+
+    assert [claim for claim, _ in node.db.rescued] == [ended.job.claim]
+
+
 async def test_an_error_about_one_lost_job_loses_none_of_the_others() -> None:
     node = Node()
     node.db.lost_rows = [running_job(claimed_job(), "other-node") for _ in range(3)]
