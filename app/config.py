@@ -8,6 +8,7 @@ import json
 import math
 import os
 import platform
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -23,12 +24,18 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.domain.errors import ConfigurationError
+from app.domain.jobs import LEAST_MEMORY_LIMIT_BYTES, Limits
 
 PREFIX: Final = "HAULAGE_"
 POLL_INTERVAL_SECONDS: Final = 2.0
 WATCHDOG_INTERVAL_SECONDS: Final = 2.0
 NODE_LEASE_SECONDS: Final = 15.0
 PIPELINE: Final = "thematic"
+JOB_TIMEOUT_SECONDS: Final = 6 * 3_600.0
+JOB_START_TIMEOUT_SECONDS: Final = 60.0
+# Of the usable memory that jobs may have together, and what each may have at least.
+JOBS_MEMORY_SHARE: Final = 0.8
+LEAST_JOB_MEMORY_BYTES: Final = 1024**3
 
 _SECRETS_FOLDERS: Final = ("/run/secrets", "/etc/haulage/secrets")
 
@@ -72,6 +79,34 @@ def _cgroup_cpus(root: Path) -> float | None:
     except (ValueError, ZeroDivisionError):  # "max": no quota
         return None
     return cpus if cpus > 0 else None
+
+
+def usable_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """Memory that this process may use: the machine's or its control group's; None if unknown."""
+    try:
+        total = re.search(r"^MemTotal:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE)
+    except OSError:  # not Linux
+        return None
+    limits = [limit for folder in _own_cgroups() if (limit := _cgroup_memory(folder)) is not None]
+    return min([int(total[1]) * 1024, *limits]) if total else min(limits, default=None)
+
+
+def _cgroup_memory(root: Path) -> int | None:
+    """The memory limit of this control group (version 2, then 1), None without one."""
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            return int((root / name).read_text())
+        except (OSError, ValueError):  # "max": no limit
+            continue
+    return None
+
+
+def memory_share_bytes(slots: int) -> int | None:
+    """What each of `slots` jobs may use by default: an equal share, at least 1 GiB."""
+    usable = usable_memory_bytes()
+    if usable is None:
+        return None
+    return max(LEAST_JOB_MEMORY_BYTES, int(usable * JOBS_MEMORY_SHARE / slots))
 
 
 MAX_CONCURRENT_JOBS: Final = usable_cpus()
@@ -153,6 +188,30 @@ class Settings(BaseSettings):
         gt=0,
         description="Between two renewals, at most a quarter of the lease; default a fifth of it.",
     )
+    job_timeout_seconds: float = Field(
+        default=JOB_TIMEOUT_SECONDS,
+        gt=0,
+        le=31_536_000,
+        description="Run-time limit of jobs that have none of their own.",
+    )
+    job_start_timeout_seconds: float = Field(
+        default=JOB_START_TIMEOUT_SECONDS,
+        gt=0,
+        le=86_400,
+        description="Limit for importing and constructing a job's pipeline.",
+    )
+    job_stall_seconds: float | None = Field(
+        default=None,
+        ge=1,
+        le=31_536_000,
+        description="End jobs that report no progress for so long; default never.",
+    )
+    job_memory_limit_bytes: int | None = Field(
+        default=None,
+        ge=LEAST_MEMORY_LIMIT_BYTES,
+        description="Memory limit of all processes of a job; default four fifths of the usable "
+        "memory divided by the slots, at least 1 GiB.",
+    )
     shutdown_grace_seconds: float = Field(
         default=30.0, ge=0, le=86_400, description="How long a stopping node lets its jobs go on."
     )
@@ -194,6 +253,16 @@ class Settings(BaseSettings):
                 "moment counts as a lost node"
             )
         return self
+
+    @property
+    def default_limits(self) -> Limits:
+        """For what neither a job nor its pipeline says."""
+        return Limits(
+            self.job_timeout_seconds,
+            self.job_start_timeout_seconds,
+            self.job_stall_seconds,
+            self.job_memory_limit_bytes or memory_share_bytes(self.max_concurrent_jobs),
+        )
 
     @property
     def heartbeat_seconds(self) -> float:

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Final, Literal
@@ -27,10 +27,12 @@ from app.db.opening import Database, open_database
 from app.db.postgres.adapter import PostgresJobsDB
 from app.db.urls import DatabaseURL
 from app.domain.errors import ConfigurationError, HaulageError
+from app.domain.jobs import Registration
 from app.orchestrator.manager import QueueManager
 from app.orchestrator.options import ManagerOptions
-from app.pipelines.registry import load_registrations
+from app.pipelines.registry import is_built_in, load_registrations, with_defaults
 from app.telemetry import Telemetry, configure_logging, default_telemetry
+from app.worker.probe import PipelineProbe
 
 # Open connections get this long at shutdown; jobs have their own grace.
 HTTP_GRACE_SECONDS: Final = 3
@@ -106,6 +108,7 @@ class Service:
 def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) -> Service:
     telemetry = default_telemetry()
     pipelines = load_registrations(settings.pipelines)
+    probe = PipelineProbe(r.target for r in pipelines.values() if not is_built_in(r))
     if settings.pipeline not in pipelines:
         remedy = f"register it with HAULAGE_PIPELINES, or choose of {', '.join(sorted(pipelines))}"
         raise ConfigurationError("HAULAGE_PIPELINE", settings.pipeline, remedy)
@@ -119,6 +122,7 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
     try:
         if database is not None:
             ensure_schema(database, settings, telemetry)
+        pipelines = _with_declared_defaults(pipelines, probe, telemetry)
         manager = None
         if role != "api":
             manager = QueueManager(
@@ -142,6 +146,23 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
     return Service(database, manager, web)
 
 
+def _with_declared_defaults(
+    pipelines: Mapping[str, Registration], probe: PipelineProbe, telemetry: Telemetry
+) -> dict[str, Registration]:
+    """The registrations with what their classes say; a class that cannot be asked says nothing."""
+    declared, failed = probe.answers()
+    completed = dict(pipelines)
+    for name, registration in pipelines.items():
+        try:
+            defaults = declared.get(registration.target, {})
+            completed[name] = with_defaults(registration, defaults)
+        except ValueError as error:
+            failed[registration.target] = str(error)
+        if (reason := failed.get(registration.target)) is not None:
+            telemetry.emit("pipeline.unknown_defaults", pipeline=name, reason=reason)
+    return completed
+
+
 def _manager_options(settings: Settings) -> ManagerOptions:
     return ManagerOptions(
         max_concurrent_jobs=settings.max_concurrent_jobs,
@@ -151,6 +172,7 @@ def _manager_options(settings: Settings) -> ManagerOptions:
         heartbeat_interval_seconds=settings.heartbeat_seconds,
         shutdown_grace_seconds=settings.shutdown_grace_seconds,
         kill_grace_seconds=settings.kill_grace_seconds,
+        default_limits=settings.default_limits,
         start_method=settings.start_method,
     )
 

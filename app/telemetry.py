@@ -38,6 +38,7 @@ EVENTS: Final[Mapping[str, int]] = MappingProxyType(
         "worker.start_failed": logging.ERROR,
         "worker.ended": logging.INFO,
         "worker.killed": logging.WARNING,
+        "pipeline.unknown_defaults": logging.WARNING,
         "preload.incomplete": logging.WARNING,
         "database.started": logging.INFO,
         "database.stopped": logging.INFO,

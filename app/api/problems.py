@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from app.domain.errors import (
     DatabaseUnavailableError,
+    IllegalTransitionError,
     InvalidJsonError,
     JobNotFoundError,
     TooLargeError,
@@ -55,6 +56,7 @@ def install_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(InvalidJsonError, _on_invalid_json)
     app.add_exception_handler(TooLargeError, _on_too_large)
     app.add_exception_handler(JobNotFoundError, _on_job_not_found)
+    app.add_exception_handler(IllegalTransitionError, _on_illegal_transition)
     app.add_exception_handler(UnknownPipelineError, _on_unknown_pipeline)
     app.add_exception_handler(DatabaseUnavailableError, _on_database_unavailable)
     app.add_exception_handler(Exception, on_unexpected)
@@ -112,6 +114,12 @@ async def _on_too_large(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_job_not_found(request: Request, error: Exception) -> JSONResponse:
     return answer(request, Problem(HTTPStatus.NOT_FOUND, "no-such-job", str(error)))
+
+
+async def _on_illegal_transition(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, IllegalTransitionError)  # noqa: S101  as registered
+    problem = Problem(HTTPStatus.CONFLICT, "wrong-status", str(error), job_status=error.status)
+    return answer(request, problem)
 
 
 async def _on_unknown_pipeline(request: Request, error: Exception) -> JSONResponse:

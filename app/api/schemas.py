@@ -13,7 +13,14 @@ from pydantic import (
     model_validator,
 )
 
-from app.domain.jobs import Job, JobOptions, JobStatus, Milestone
+from app.domain.jobs import (
+    LEAST_MEMORY_LIMIT_BYTES,
+    Job,
+    JobOptions,
+    JobStatus,
+    Limits,
+    Milestone,
+)
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 Tag = Annotated[str, StringConstraints(min_length=1, max_length=100)]
@@ -42,9 +49,23 @@ class EnqueueRequest(BaseModel):
     delay_seconds: float = Field(
         default=0.0, ge=0, le=31_536_000, description="Earliest start counted from now."
     )
-    max_attempts: int = Field(default=1, ge=1, le=100)
+    max_attempts: int | None = Field(
+        default=None, ge=1, le=100, description="Default: the pipeline's, else 1."
+    )
     timeout_seconds: float | None = Field(
         default=None, gt=0, le=31_536_000, description="Run-time limit of one attempt."
+    )
+    start_timeout_seconds: float | None = Field(
+        default=None, gt=0, le=86_400, description="Limit for loading the pipeline."
+    )
+    stall_seconds: float | None = Field(
+        default=None, ge=1, le=31_536_000, description="Longest time without progress."
+    )
+    memory_limit_bytes: int | None = Field(
+        default=None,
+        ge=LEAST_MEMORY_LIMIT_BYTES,
+        le=2**60,
+        description="Of all processes of the job together.",
     )
     tags: list[Tag] = Field(default_factory=list, max_length=50)
     metadata: dict[str, Any] = Field(default_factory=dict)
@@ -72,7 +93,12 @@ class EnqueueRequest(BaseModel):
             run_at=self.run_at,
             delay_seconds=self.delay_seconds,
             max_attempts=self.max_attempts,
-            timeout_seconds=self.timeout_seconds,
+            limits=Limits(
+                self.timeout_seconds,
+                self.start_timeout_seconds,
+                self.stall_seconds,
+                self.memory_limit_bytes,
+            ),
             tags=tuple(self.tags),
             metadata=self.metadata,
         )
@@ -90,6 +116,19 @@ class EnqueueResponse(BaseModel):
 
     id: str
     status: JobStatus = JobStatus.PENDING
+
+
+class JobStateResponse(BaseModel):
+    """Where the job is after the request."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"id": "019ad0f2-5f3e-7c1a-9d0e-2b7c8f6f0a11", "status": "cancelled"}]
+        },
+    )
+
+    id: str
+    status: JobStatus
 
 
 class ProgressResponse(BaseModel):
@@ -138,7 +177,11 @@ class JobResponse(BaseModel):
     error: ErrorResponse | None
     node_id: str | None
     pid: int | None = Field(description="Process of the latest attempt.")
-    timeout_seconds: float | None
+    cancel_requested_at: datetime | None
+    timeout_seconds: float | None = Field(description="Null: the node's default holds.")
+    start_timeout_seconds: float | None
+    stall_seconds: float | None
+    memory_limit_bytes: int | None
     tags: list[str]
     metadata: dict[str, Any]
 
@@ -184,7 +227,11 @@ class JobResponse(BaseModel):
             ),
             node_id=job.node_id,
             pid=job.pid,
-            timeout_seconds=job.timeout_seconds,
+            cancel_requested_at=job.cancel_requested_at,
+            timeout_seconds=job.limits.timeout_seconds,
+            start_timeout_seconds=job.limits.start_timeout_seconds,
+            stall_seconds=job.limits.stall_seconds,
+            memory_limit_bytes=job.limits.memory_limit_bytes,
             tags=list(job.tags),
             metadata=dict(job.metadata),
         )
@@ -212,4 +259,6 @@ class ProblemResponse(BaseModel):
     detail: str = Field(description="For people.")
     instance: str = Field(description="Path of the request.")
     errors: list[ProblemPlace] | None = Field(default=None, description="For bad input.")
-    job_status: JobStatus | None = Field(default=None, description="For a missing result.")
+    job_status: JobStatus | None = Field(
+        default=None, description="Where the job's status stands in the way."
+    )

@@ -4,7 +4,7 @@ It must never compute, import a pipeline or touch a process.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final, Protocol
@@ -21,10 +21,11 @@ from app.api.schemas import (
     EnqueueResponse,
     HealthResponse,
     JobResponse,
+    JobStateResponse,
 )
 from app.db.interface import DBInterface
 from app.domain.errors import InvalidJsonError, UnknownPipelineError
-from app.domain.jobs import MAX_PAYLOAD_BYTES, JobStatus
+from app.domain.jobs import MAX_PAYLOAD_BYTES, JobStatus, Registration
 from app.domain.json_values import dump_storable
 
 _DESCRIPTION: Final = """\
@@ -59,7 +60,7 @@ class WebServer:
     """The HTTP face of a database of jobs, with the scheduler that lives beside it.
 
     Args:
-        pipelines: registered names; None accepts any (nodes claim only what they know).
+        pipelines: by registered name; None accepts any (nodes claim only what they know).
         default_pipeline: for requests that name none.
         on_stopped: called once in a thread after everything else has ended.
     """
@@ -69,7 +70,7 @@ class WebServer:
         db: DBInterface,
         queue_mgr: Scheduler,
         *,
-        pipelines: Collection[str] | None = None,
+        pipelines: Mapping[str, Registration] | None = None,
         default_pipeline: str | None = None,
         on_stopped: Callable[[], None] = lambda: None,
     ) -> None:
@@ -152,6 +153,31 @@ class WebServer:
             },
         )
         add(
+            "/jobs/{job_id}/cancel",
+            self.cancel_post,
+            methods=["POST"],
+            response_model=JobStateResponse,
+            summary="Cancel a job",
+            tags=["jobs"],
+            responses={
+                200: {"description": "The job is cancelled; nothing of it runs."},
+                202: {
+                    "model": JobStateResponse,
+                    "description": "Its processes are being ended; then it is cancelled.",
+                },
+                **problems(404, 409, 503),
+            },
+        )
+        add(
+            "/jobs/{job_id}/retry",
+            self.retry_post,
+            methods=["POST"],
+            response_model=JobStateResponse,
+            summary="Run an ended job again",
+            tags=["jobs"],
+            responses=problems(404, 409, 503),
+        )
+        add(
             "/livez",
             self.livez,
             methods=["GET"],
@@ -177,7 +203,10 @@ class WebServer:
         if self._pipelines is not None and name is not None and name not in self._pipelines:
             raise UnknownPipelineError(name, tuple(sorted(self._pipelines)))
         payload = await _storable(request.payload, len(await http.body()))
-        job_id = await self._db.insert_pending_job(payload, request.options())
+        options = request.options()
+        if self._pipelines is not None and name is not None:
+            options = self._pipelines[name].complete(options)
+        job_id = await self._db.insert_pending_job(payload, options)
         response.headers["Location"] = f"/jobs/{job_id}"
         response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         return EnqueueResponse(id=job_id)
@@ -207,6 +236,28 @@ class WebServer:
         raise Problem(
             HTTPStatus.CONFLICT, "no-result", detail, headers=headers, job_status=job.status
         )
+
+    async def cancel_post(self, job_id: str, response: Response) -> JobStateResponse:
+        """End a job: a pending one at once, a running one with every process that it started.
+
+        Asking twice is harmless. A job that has completed or failed stays as it is (409); so does
+        a running one whose result is stored before its processes have ended.
+        """
+        status = await self._db.cancel_job(job_id)
+        if status is JobStatus.RUNNING:
+            response.status_code = HTTPStatus.ACCEPTED
+            response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        return JobStateResponse(id=job_id, status=status)
+
+    async def retry_post(self, job_id: str, response: Response) -> JobStateResponse:
+        """Make an ended job pending again under its id, with a fresh budget of attempts.
+
+        Attempts, milestones and logs so far stay. A failed or cancelled job goes on from its
+        checkpoints; a completed one starts over.
+        """
+        await self._db.retry_job(job_id)
+        response.headers["Location"] = f"/jobs/{job_id}"
+        return JobStateResponse(id=job_id, status=JobStatus.PENDING)
 
     async def livez(self) -> HealthResponse:
         """The event loop turns; the database is not asked."""

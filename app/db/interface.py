@@ -16,12 +16,14 @@ from app.domain.jobs import (
     ClaimedJob,
     Job,
     JobOptions,
+    JobStatus,
     LogLine,
     Milestone,
     NodeInfo,
     Progress,
     RunningJob,
     Usage,
+    WakeUp,
 )
 from app.domain.lifecycle import Verdict
 
@@ -69,7 +71,33 @@ class DBInterface(Protocol):
         """The last `limit` log lines of the job, oldest first; [] if unknown."""
 
     async def get_result(self, job_id: str) -> bytes | None:
-        """The stored result as JSON bytes, None while there is none; JobNotFoundError."""
+        """The result of a completed job as JSON bytes, else None; JobNotFoundError."""
+
+    # -- ending and starting over -------------------------------------------------------------
+
+    async def cancel_job(self, job_id: str) -> JobStatus:
+        """Have a job end: a pending one at once, a running one by whoever runs it.
+
+        Returns CANCELLED where the job is cancelled now, or was before, and RUNNING where the
+        wish is noted: its processes end first, then it is cancelled. Whatever would make such a
+        job pending again (a failed attempt, a lost node) cancels it instead; a result that was
+        stored before the end of its processes stays.
+
+        Raises:
+            JobNotFoundError
+            IllegalTransitionError: it has completed or failed already; nothing is changed.
+        """
+
+    async def retry_job(self, job_id: str) -> None:
+        """Make an ended job pending again, due now, with a fresh budget of attempts and losses.
+
+        Its attempts, milestones and logs stay. A failed or cancelled job keeps its checkpoints
+        and goes on from them, a completed one starts over.
+
+        Raises:
+            JobNotFoundError
+            IllegalTransitionError: it has not ended; nothing is changed.
+        """
 
     # -- claiming -----------------------------------------------------------------------------
 
@@ -133,8 +161,11 @@ class DBInterface(Protocol):
     async def finish_job(self, claim: Claim, verdict: Verdict, usage: Usage | None = None) -> bool:
         """Write the end of an attempt: status, result, attempt row and event in one transaction.
 
+        Where the verdict is "pending again" but the job is to be cancelled it becomes cancelled.
+
         Returns whether this call settled the claim; False changes nothing and means that
-        somebody else settled it or that the job was claimed anew. Repeating it is safe.
+        somebody else settled it (or this call did, before its answer got lost) or that the job
+        was claimed anew. Repeating it is safe.
         """
 
     async def rescue_job(self, claim: Claim, verdict: Verdict) -> bool:
@@ -156,8 +187,8 @@ class DBInterface(Protocol):
 
     # -- wake-ups -----------------------------------------------------------------------------
 
-    def wake_ups(self) -> AsyncGenerator[None, None]:
-        """Yields when jobs may have become due: after an insert anywhere, and after every gap.
+    def wake_ups(self) -> AsyncGenerator[WakeUp, None]:
+        """Yields when jobs may have become due or are to end, and both after every gap.
 
         Wake-ups are hints: several inserts may give one, and none may come (poll as well). The
         iterator reconnects by itself and never ends; close it with `aclose`.

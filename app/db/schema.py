@@ -104,6 +104,7 @@ jobs: Final = Table(
     _timestamp("finished_at"),
     _timestamp("cancel_requested_at"),
     Column("timeout_seconds", Double),
+    Column("start_timeout_seconds", Double),
     Column("memory_limit_bytes", BigInteger),
     Column("stall_seconds", Double),
     Column("batch_id", Uuid),

@@ -116,5 +116,21 @@ class DatasetError(HaulageError):
     """A file of answers cannot be read; the message says where and why."""
 
 
+class RetryLaterError(HaulageError):
+    """Raised inside a pipeline by `PipelineContext.retry_later`: this attempt gives up for now."""
+
+    def __init__(self, delay_seconds: float, reason: str) -> None:
+        super().__init__(reason)
+        self.delay_seconds = delay_seconds
+
+
+class GiveUpError(HaulageError):
+    """Raised inside a pipeline by `PipelineContext.give_up`: no further attempt can help."""
+
+
+class NothingToDoError(HaulageError):
+    """Raised inside a pipeline by `PipelineContext.nothing_to_do`: the job is done as it is."""
+
+
 class JobCancelledError(HaulageError):
     """Raised inside a pipeline by `PipelineContext.check_cancelled` when the job is to end."""

@@ -5,9 +5,9 @@ Instants are timezone-aware UTC from the database's clock; ids are UUIDs as text
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
+from enum import Flag, StrEnum, auto
 from typing import Any, Final
 
 DEFAULT_QUEUE: Final = "default"
@@ -19,6 +19,8 @@ MAX_RESULT_BYTES: Final = 64 * 1024 * 1024
 MAX_CHECKPOINT_BYTES: Final = 64 * 1024 * 1024
 # Metadata lies in the narrow row that every claim reads.
 MAX_METADATA_BYTES: Final = 64 * 1024
+# Less than an interpreter with its libraries needs is a mistake in the unit.
+LEAST_MEMORY_LIMIT_BYTES: Final = 64 * 1024 * 1024
 MAX_JSON_DEPTH: Final = 100
 MAX_TEXT_CHARACTERS: Final = 4_000
 MAX_TRACEBACK_CHARACTERS: Final = 32_000
@@ -55,11 +57,15 @@ class AttemptOutcome(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why an attempt ended otherwise than by completing."""
+    """Why an attempt ended as it did; an ordinary completion has none."""
 
     EXCEPTION = "exception"
+    RETRY_LATER = "retry_later"
+    GAVE_UP = "gave_up"
+    NOTHING_TO_DO = "nothing_to_do"
     LOAD_FAILED = "load_failed"
     START_FAILED = "start_failed"
+    START_TIMED_OUT = "start_timed_out"
     WORKER_BROKEN = "worker_broken"
     RESULT_REFUSED = "result_refused"
     EXIT_CODE = "exit_code"
@@ -97,6 +103,39 @@ class ErrorInfo:
     traceback: str | None = None
 
 
+class WakeUp(Flag):
+    """What a wake-up is about: jobs may have become due, running jobs may be wanted ended."""
+
+    JOBS = auto()
+    CONTROL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one attempt; what is None is not said here and may be said elsewhere.
+
+    Attributes:
+        timeout_seconds: run time, from the worker's first word to its outcome.
+        start_timeout_seconds: for importing and constructing the pipeline.
+        stall_seconds: longest time without a progress report or a checkpoint.
+        memory_limit_bytes: of all processes of the job together.
+    """
+
+    timeout_seconds: float | None = None
+    start_timeout_seconds: float | None = None
+    stall_seconds: float | None = None
+    memory_limit_bytes: int | None = None
+
+    def or_else(self, other: "Limits") -> "Limits":
+        """These, and those of `other` where these say nothing."""
+        return Limits(
+            *(
+                theirs if ours is None else ours
+                for ours, theirs in zip(astuple(self), astuple(other), strict=True)
+            )
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class JobOptions:
     """What a submitter may choose beside the payload.
@@ -107,7 +146,7 @@ class JobOptions:
         run_at: earliest start; None is now.
         delay_seconds: earliest start counted from the insert, on the database's clock.
         max_attempts: claims that end in failure before the job is failed; None takes 1.
-        timeout_seconds: run-time limit of one attempt; None is without a limit.
+        limits: what is None takes the pipeline's or the node's default when the job starts.
     """
 
     pipeline: str | None = None
@@ -116,7 +155,7 @@ class JobOptions:
     run_at: datetime | None = None
     delay_seconds: float = 0.0
     max_attempts: int | None = None
-    timeout_seconds: float | None = None
+    limits: Limits = Limits()
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     submitted_by: str | None = None
@@ -150,6 +189,9 @@ class ClaimedJob:
     max_attempts: int
     node_losses: int
     timeout_seconds: float | None
+    start_timeout_seconds: float | None
+    stall_seconds: float | None
+    memory_limit_bytes: int | None
     claimed_at: datetime
     payload: str | None
 
@@ -157,6 +199,27 @@ class ClaimedJob:
     def claim(self) -> Claim:
         """The claim that every write about this run names."""
         return Claim(self.id, self.claim_no)
+
+    @property
+    def limits(self) -> Limits:
+        """What the job itself says about its bounds."""
+        return Limits(
+            self.timeout_seconds,
+            self.start_timeout_seconds,
+            self.stall_seconds,
+            self.memory_limit_bytes,
+        )
+
+    def within(self, defaults: Limits) -> "ClaimedJob":
+        """The job with `defaults` where it says nothing about a limit itself."""
+        limits = self.limits.or_else(defaults)
+        return replace(
+            self,
+            timeout_seconds=limits.timeout_seconds,
+            start_timeout_seconds=limits.start_timeout_seconds,
+            stall_seconds=limits.stall_seconds,
+            memory_limit_bytes=limits.memory_limit_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +236,6 @@ class RunningJob:
     attempt: int
     max_attempts: int
     node_losses: int
-    timeout_seconds: float | None
     run_seconds: float
     cancel_requested: bool
 
@@ -206,7 +268,7 @@ class Job:
     node_losses: int
     node_id: str | None
     pid: int | None
-    timeout_seconds: float | None
+    limits: Limits
     tags: tuple[str, ...]
     metadata: Mapping[str, Any]
     created_at: datetime
@@ -300,8 +362,20 @@ class Registration:
     Attributes:
         target: import path "package.module:Class"; imported in worker processes only.
         arguments: keyword arguments of its constructor.
+        max_attempts: for jobs that say nothing about it; None takes 1.
+        limits: for jobs that say nothing about them.
     """
 
     name: str
     target: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    max_attempts: int | None = None
+    limits: Limits = Limits()
+
+    def complete(self, options: JobOptions) -> JobOptions:
+        """A submitter's options with this pipeline's defaults where they say nothing."""
+        return replace(
+            options,
+            max_attempts=options.max_attempts or self.max_attempts,
+            limits=options.limits.or_else(self.limits),
+        )

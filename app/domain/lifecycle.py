@@ -13,6 +13,7 @@ TRANSITIONS is the only place that says what is legal; what is missing there is 
 `decide` turns the outcome of an attempt into one immutable `Verdict`; nothing here does I/O.
 """
 
+import json
 import random
 from dataclasses import dataclass
 from enum import StrEnum
@@ -50,6 +51,8 @@ TRANSITIONS: Final[dict[tuple[JobStatus, JobEvent], JobStatus]] = {
 BACKOFF_BASE_SECONDS: Final = 5.0
 BACKOFF_CAP_SECONDS: Final = 3_600.0
 MAX_NODE_LOSSES: Final = 3
+MAX_ASKED_DELAY_SECONDS: Final = 31_536_000.0
+ASKED_DELAY_SPREAD: Final = 0.1
 
 
 def transition(status: JobStatus, event: JobEvent) -> JobStatus:
@@ -73,6 +76,28 @@ class Raised:
 
     error: ErrorInfo
     cause: Cause = Cause.EXCEPTION
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAsked:
+    """The pipeline asked for another attempt, `delay_seconds` from now at the earliest."""
+
+    delay_seconds: float
+    error: ErrorInfo
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """The pipeline said that no further attempt can help."""
+
+    error: ErrorInfo
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToDo:
+    """The pipeline found its work done already, or none to do."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +138,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Overran:
-    """The manager ended the worker for a limit: run time or stall."""
+    """The manager ended the worker for a limit: run time, start, stall or memory."""
 
     cause: Cause
     description: str
@@ -136,9 +161,11 @@ class NodeLost:
     node_id: str
 
 
+# How a run ends by itself, in the pipeline's own words.
+RunOutcome = Completed | Raised | RetryAsked | GaveUp | NothingToDo
+
 Outcome = (
-    Completed
-    | Raised
+    RunOutcome
     | Died
     | NotStarted
     | NotConnected
@@ -211,8 +238,8 @@ def free_slots(max_concurrent_jobs: int, running: int) -> int:
 def decide(outcome: Outcome, job: AttemptBudget, jitter: float | None = None) -> Verdict:
     """The verdict on the attempt of a running job that ended with `outcome`."""
     match outcome:
-        case Completed(result):
-            return _verdict(JobEvent.COMPLETED, AttemptOutcome.COMPLETED, result=result)
+        case Completed() | Raised() | RetryAsked() | GaveUp() | NothingToDo():
+            return _decide_run(outcome, job, jitter)
         case Cancelled():
             return _verdict(JobEvent.CANCELLED, AttemptOutcome.CANCELLED, Cause.CANCELLED)
         case Released():
@@ -237,14 +264,35 @@ def decide(outcome: Outcome, job: AttemptBudget, jitter: float | None = None) ->
         case NodeLost(node_id):
             error = ErrorInfo("NodeLost", f"node {node_id} stopped renewing its lease")
             return _lost_attempt(job, Cause.NODE_LOST, error, delay_seconds=0.0)
-        case Raised(error, cause):
-            return _failed_attempt(job, cause, error, jitter)
         case Overran(cause, description):
             return _failed_attempt(job, cause, ErrorInfo("LimitExceeded", description), jitter)
         case Died(cause, description, exit_code, signal):
             return _failed_attempt(
                 job, cause, ErrorInfo("WorkerDied", description), jitter, exit_code, signal
             )
+        case _:
+            assert_never(outcome)
+
+
+def _decide_run(outcome: RunOutcome, job: AttemptBudget, jitter: float | None) -> Verdict:
+    match outcome:
+        case Completed(result):
+            return _verdict(JobEvent.COMPLETED, AttemptOutcome.COMPLETED, result=result)
+        case NothingToDo(reason):
+            return _verdict(
+                JobEvent.COMPLETED,
+                AttemptOutcome.COMPLETED,
+                Cause.NOTHING_TO_DO,
+                result=json.dumps({"nothing_to_do": reason}),
+            )
+        case GaveUp(error):
+            return _verdict(JobEvent.FAILED, AttemptOutcome.FAILED, Cause.GAVE_UP, error=error)
+        case RetryAsked(delay_seconds, error):
+            return _failed_attempt(
+                job, Cause.RETRY_LATER, error, jitter, asked_delay_seconds=delay_seconds
+            )
+        case Raised(error, cause):
+            return _failed_attempt(job, cause, error, jitter)
         case _:
             assert_never(outcome)
 
@@ -256,6 +304,7 @@ def _failed_attempt(
     jitter: float | None,
     exit_code: int | None = None,
     signal: int | None = None,
+    asked_delay_seconds: float = 0.0,
 ) -> Verdict:
     is_last = job.attempt >= job.max_attempts
     return _verdict(
@@ -265,8 +314,15 @@ def _failed_attempt(
         error=error,
         exit_code=exit_code,
         signal=signal,
-        delay_seconds=0.0 if is_last else backoff_seconds(job.attempt, jitter),
+        delay_seconds=0.0 if is_last else _retry_delay(job.attempt, asked_delay_seconds, jitter),
     )
+
+
+def _retry_delay(attempt: int, asked_seconds: float, jitter: float | None) -> float:
+    # Never earlier than asked, and not at one instant with all others that were told the same.
+    share = random.random() if jitter is None else jitter  # noqa: S311  spreads load, no secret
+    asked = min(asked_seconds, MAX_ASKED_DELAY_SECONDS) * (1.0 + ASKED_DELAY_SPREAD * share)
+    return max(asked, backoff_seconds(attempt, jitter))
 
 
 def _lost_attempt(

@@ -2,7 +2,7 @@
 
     _listener_loop:  reap -> capacity -> claim -> spawn -> wait (wake-up or poll interval)
     _watchdog_loop:  reap -> rows against processes -> overdue, lost, stray -> other nodes' losses
-    limits:          SIGTERM, later SIGKILL for what is overdue, without asking the database
+    limits:          SIGTERM, later SIGKILL for what exceeds a limit, without the database
     heartbeat:       renew the node's lease; a node that cannot ends its own workers
 
 The loops share nothing but `_running_processes` and survive each other's hanging. The database is
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from app.db.interface import DBFactory, DBInterface
-from app.domain.jobs import Cause, Claim, ClaimedJob, Registration
+from app.domain.jobs import Cause, Claim, ClaimedJob, Registration, WakeUp
 from app.domain.lifecycle import (
     Cancelled,
     Died,
@@ -29,7 +29,9 @@ from app.domain.lifecycle import (
 )
 from app.loops import Backoff, PeriodicLoop
 from app.orchestrator import recovery
+from app.orchestrator.enforcing import LimitEnforcer
 from app.orchestrator.lease import NodeLease
+from app.orchestrator.memory import tree_memory_bytes
 from app.orchestrator.options import ManagerOptions
 from app.orchestrator.processes import WorkerLauncher, WorkerProcess, WorkerStartError
 from app.orchestrator.reaping import Reaper
@@ -85,6 +87,12 @@ class QueueManager:
         self._settlements = Settlements(self.db, self._telemetry)
         # Job id -> its process here and now; never the truth about a job's state.
         self._running_processes: dict[str, WorkerProcess] = {}
+        self._enforcer = LimitEnforcer(
+            self._running_processes,
+            self._options.kill_grace_seconds,
+            self._telemetry,
+            tree_memory_bytes,
+        )
         self._reaper = Reaper(self._settlements, self._telemetry, self._judge)
         # A node that cannot start processes must not use up the queue.
         self._starting = Backoff(first_seconds=1.0)
@@ -103,10 +111,14 @@ class QueueManager:
             min_gap_seconds=MERGE_WAKE_UPS_SECONDS,
         )
         self._watching = PeriodicLoop(
-            "watchdog", self._watch_once, self._options.watchdog_interval_seconds, self._telemetry
+            "watchdog",
+            self._watch_once,
+            self._options.watchdog_interval_seconds,
+            self._telemetry,
+            min_gap_seconds=MERGE_WAKE_UPS_SECONDS,
         )
         self._limiting = PeriodicLoop(
-            "limits", self._limit_once, LIMITS_INTERVAL_SECONDS, self._telemetry
+            "limits", self._enforcer.enforce, LIMITS_INTERVAL_SECONDS, self._telemetry
         )
         self._renewing = PeriodicLoop(
             "heartbeat", self._renew_once, self._options.heartbeat_interval_seconds, self._telemetry
@@ -197,8 +209,11 @@ class QueueManager:
         while True:
             wake_ups = self.db.wake_ups()
             try:
-                async for _ in wake_ups:
-                    self._listening.wake()
+                async for wake_up in wake_ups:
+                    if WakeUp.JOBS in wake_up:
+                        self._listening.wake()
+                    if WakeUp.CONTROL in wake_up:
+                        self._watching.wake()
             except Exception as error:  # noqa: BLE001  a deaf node still polls, but says so
                 self._telemetry.emit("loop.failed", loop="wake-ups", error=repr(error))
             finally:
@@ -237,7 +252,9 @@ class QueueManager:
             await self._settlements.settle(job.claim, job, Released())
             return
         try:
-            worker = self._launcher.launch(job, self._pipelines[job.pipeline])
+            registration = self._pipelines[job.pipeline]
+            job = job.within(registration.limits.or_else(self._options.default_limits))
+            worker = self._launcher.launch(job, registration)
         except (WorkerStartError, KeyError) as error:
             self._telemetry.emit("worker.start_failed", job=job.id, reason=str(error))
             self._starting.note_failure()
@@ -292,7 +309,7 @@ class QueueManager:
 
     async def _watch_once(self) -> recovery.Findings:
         """One look at processes and rows; acts on what it finds and returns it."""
-        self._stop_overdue()
+        self._enforcer.end_overdue()
         await self._reap_finished()
         rows = await self.db.list_running_jobs(self.node_id)
         rows = [row for row in rows if row.claim not in self._reaper.claims]
@@ -312,20 +329,6 @@ class QueueManager:
 
     def _is_storing(self, claim: Claim) -> bool:
         return any(worker.has_outcome for worker in self._processes_of([claim]))
-
-    async def _limit_once(self) -> None:
-        """End what is overdue; apart from the watchdog, whose pass may hang in the database."""
-        self._stop_overdue()
-        for worker in self._running_processes.values():
-            worker.escalate(self._options.kill_grace_seconds)
-
-    def _stop_overdue(self) -> None:
-        overdue = recovery.find_overdue(self._live_workers())
-        for worker in self._processes_of(overdue):
-            outcome = overdue[worker.job.claim]
-            if worker.stop_reason is None:
-                self._telemetry.emit("job.overdue", job=worker.job.id, reason=outcome.description)
-            worker.stop(outcome)
 
     def _live_workers(self) -> list[recovery.LiveWorker]:
         return [worker.seen() for worker in self._running_processes.values()]

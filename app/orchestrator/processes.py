@@ -30,6 +30,7 @@ from app.domain.lifecycle import (
     Interrupted,
     NodeLost,
     NotConnected,
+    NotStarted,
     Outcome,
     Overran,
     Released,
@@ -52,7 +53,7 @@ _FAILED_STEP: Final = {
     ExitCode.BROKEN: "an error outside the pipeline, see the service's log",
 }
 
-StopReason = Cancelled | Released | Overran | NodeLost
+StopReason = Cancelled | Released | Overran | NodeLost | NotStarted
 
 
 class WorkerStartError(HaulageError):
@@ -72,6 +73,7 @@ class WorkerProcess:
         self.pid: int = process.pid or 0
         self.started = time.monotonic()
         self.stop_reason: StopReason | None = None
+        self.memory_bytes: int | None = None
         self._process = process
         self._outcome_signal = outcome_signal
         self._pidfd = _open_pidfd(self.pid)
@@ -92,8 +94,23 @@ class WorkerProcess:
     def seen(self) -> LiveWorker:
         """What recovery needs to know of it."""
         return LiveWorker(
-            self.job.claim, self.run_seconds, self.job.timeout_seconds, is_storing=self.has_outcome
+            self.job.claim,
+            self.job.limits,
+            alive_seconds=self.run_seconds,
+            run_seconds=self.run_seconds,
+            is_loaded=True,
+            memory_bytes=self.memory_bytes,
+            is_storing=self.has_outcome,
         )
+
+    @property
+    def process_id(self) -> int:
+        """Root of everything that runs for the job."""
+        return self.pid
+
+    def note_memory(self, memory_bytes: int | None) -> None:
+        """Remember what all of its processes use now."""
+        self.memory_bytes = memory_bytes
 
     def watch(self, on_end: Callable[[], None]) -> None:
         """Call `on_end` once, from the running event loop, when the process has ended."""

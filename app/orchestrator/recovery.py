@@ -1,7 +1,7 @@
 """What the watchdog decides, purely: rows and processes in, findings out; no I/O, no clock.
 
     running rows of this node   x   processes of this node
-        both                 -> overdue? to be cancelled?
+        both                 -> to be cancelled?
         row without process  -> orphaned, when it was so in the pass before too
         process without row  -> stray, when it was so in the pass before too
 
@@ -9,25 +9,39 @@ One pass may see a claim whose process is about to start, or a process whose job
 moment ago; only what lasts from one pass to the next is acted upon.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from app.domain.jobs import Cause, Claim, RunningJob
-from app.domain.lifecycle import Overran
+from app.domain.jobs import Cause, Claim, Limits, RunningJob
+from app.domain.lifecycle import NotStarted, Overran
+
+# What a worker may need to get a first connection, the database being away for a while included.
+CONNECT_SECONDS: Final = 45.0
+_MIB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class LiveWorker:
-    """A process as recovery sees it.
+    """A process as recovery sees it; durations by the manager's monotonic clock.
 
     Attributes:
-        run_seconds: by the manager's monotonic clock.
+        limits: with every default filled in.
+        alive_seconds: since its start.
+        run_seconds: since its first word to the database, None before.
+        is_loaded: whether its pipeline is imported and constructed.
+        quiet_seconds: since the last sign of progress.
+        memory_bytes: of all its processes at the last look.
         is_storing: its run is over and it tries to store the outcome, which nobody may cut short.
     """
 
     claim: Claim
-    run_seconds: float
-    timeout_seconds: float | None
+    limits: Limits
+    alive_seconds: float
+    run_seconds: float | None = None
+    is_loaded: bool = False
+    quiet_seconds: float = 0.0
+    memory_bytes: int | None = None
     is_storing: bool = False
 
 
@@ -44,32 +58,54 @@ class Findings:
     """What one pass of the watchdog has to do.
 
     Attributes:
-        overdue: processes past their run-time limit, with what to write about them.
-        cancelled: processes whose job is to be cancelled.
+        cancelled: processes whose job is to be cancelled and whose run is not over.
         orphaned: rows that say "running" on this node where no process runs them.
         stray: processes whose claim is not the running one any more.
         suspects: for the next pass.
     """
 
-    overdue: Mapping[Claim, Overran] = field(default_factory=dict)
     cancelled: Sequence[Claim] = ()
     orphaned: Sequence[RunningJob] = ()
     stray: Sequence[Claim] = ()
     suspects: Suspects = Suspects()
 
 
-def find_overdue(workers: Collection[LiveWorker]) -> dict[Claim, Overran]:
-    """Workers past their run-time limit; needs no database, so it works while that is away."""
-    return {
-        worker.claim: Overran(
-            Cause.TIMED_OUT,
-            f"ran for {worker.run_seconds:.0f} s, the limit is {worker.timeout_seconds:g} s",
-        )
-        for worker in workers
-        if worker.timeout_seconds is not None
-        and worker.run_seconds > worker.timeout_seconds
-        and not worker.is_storing
-    }
+def find_overdue(workers: Collection[LiveWorker]) -> dict[Claim, Overran | NotStarted]:
+    """Workers past one of their limits; needs no database, so it works while that is away."""
+    found = {worker.claim: _overrun(worker) for worker in workers if not worker.is_storing}
+    return {claim: outcome for claim, outcome in found.items() if outcome is not None}
+
+
+def _overrun(worker: LiveWorker) -> Overran | NotStarted | None:
+    """The first limit that a worker exceeds."""
+    limits = worker.limits
+    used, allowed = worker.memory_bytes, limits.memory_limit_bytes
+    if used is not None and allowed is not None and used > allowed:
+        description = f"used {used / _MIB:.0f} MiB, the limit is {allowed / _MIB:.0f} MiB"
+        return Overran(Cause.OUT_OF_MEMORY, description)
+    if worker.run_seconds is None:
+        # Not the pipeline's fault: nothing of it has been touched yet.
+        if worker.alive_seconds > CONNECT_SECONDS:
+            return NotStarted(f"no word from the worker in {worker.alive_seconds:.0f} s")
+        return None
+    for limit, seconds, cause, what in (
+        (limits.timeout_seconds, worker.run_seconds, Cause.TIMED_OUT, "ran for"),
+        (
+            limits.start_timeout_seconds,
+            0.0 if worker.is_loaded else worker.run_seconds,
+            Cause.START_TIMED_OUT,
+            "its pipeline was still loading after",
+        ),
+        (
+            limits.stall_seconds,
+            worker.quiet_seconds if worker.is_loaded else 0.0,
+            Cause.STALLED,
+            "made no progress for",
+        ),
+    ):
+        if limit is not None and seconds > limit:
+            return Overran(cause, f"{what} {seconds:.0f} s, the limit is {limit:g} s")
+    return None
 
 
 def compare(
@@ -78,12 +114,12 @@ def compare(
     """Compare a node's running rows with its processes."""
     live = {worker.claim for worker in workers}
     storing = {worker.claim for worker in workers if worker.is_storing}
+    unfinished = live - storing
     claimed = {row.claim for row in rows}
     missing_process = frozenset(claimed - live)
     missing_row = frozenset(live - claimed - storing)
     return Findings(
-        overdue=find_overdue(workers),
-        cancelled=[row.claim for row in rows if row.cancel_requested and row.claim in live],
+        cancelled=[row.claim for row in rows if row.cancel_requested and row.claim in unfinished],
         orphaned=[row for row in rows if row.claim in missing_process & before.rows],
         stray=sorted(missing_row & before.processes, key=lambda claim: claim.job_id),
         suspects=Suspects(missing_process, missing_row),

@@ -7,7 +7,7 @@ protocols: they exist for type checkers and readers, nothing is checked by inher
 import logging
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 # JSON as the json module gives it: dict, list, str, int, float, bool or None.
 Json = Any
@@ -44,6 +44,18 @@ class PipelineContext(Protocol):
     def check_cancelled(self) -> None:
         """Raise JobCancelledError once the job is to end."""
 
+    def retry_later(self, delay_seconds: float, reason: str) -> NoReturn:
+        """End this attempt and have another one, `delay_seconds` from now at the earliest.
+
+        It counts as an attempt: with `max_attempts` used up the job fails with `reason`.
+        """
+
+    def give_up(self, reason: str) -> NoReturn:
+        """Fail the job for good: no further attempt is made, however many are left."""
+
+    def nothing_to_do(self, reason: str) -> NoReturn:
+        """Complete the job without a result of its own: {"nothing_to_do": reason} is stored."""
+
     async def progress(
         self, fraction: float, stage: str | None = None, message: str | None = None
     ) -> None:
@@ -76,6 +88,12 @@ class PipeLineInterface(Protocol):
         """Do the work and return the job's result (JSON, at most 64 MiB).
 
         An exception ends the attempt as failed and is kept with its traceback.
+
+        The class may say what its jobs get where they say nothing themselves:
+
+            job_defaults = {"max_attempts": 3, "timeout_seconds": 600}
+
+        and `start_timeout_seconds`, `stall_seconds`, `memory_limit_bytes` (see Limits).
         """
 
 

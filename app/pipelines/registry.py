@@ -5,12 +5,13 @@ A later source replaces an earlier one of the same name, so that a setting can o
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any, Final
 
 from app.domain.errors import ConfigurationError
-from app.domain.jobs import Registration
+from app.domain.jobs import Limits, Registration
 
 ENTRY_POINT_GROUP: Final = "haulage.pipelines"
 
@@ -23,6 +24,8 @@ _BUILT_IN: Final = MappingProxyType(
         "demo-crash": "app.pipelines.demo:Crash",
     }
 )
+_LIMIT_SECONDS: Final = ("timeout_seconds", "start_timeout_seconds", "stall_seconds")
+DEFAULTS: Final = ("max_attempts", *_LIMIT_SECONDS, "memory_limit_bytes")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _SETTING: Final = "HAULAGE_PIPELINES"
@@ -33,7 +36,7 @@ def load_registrations(configured: Mapping[str, Any]) -> dict[str, Registration]
 
     Args:
         configured: of the settings: name -> "package.module:Class", or name ->
-            {"target": ..., "arguments": {...}}.
+            {"target": ..., "arguments": {...}} with job defaults (DEFAULTS) beside them.
 
     Raises:
         ConfigurationError: an entry is not of that form.
@@ -46,17 +49,24 @@ def load_registrations(configured: Mapping[str, Any]) -> dict[str, Registration]
     return registrations
 
 
+def is_built_in(registration: Registration) -> bool:
+    """Whether it is one of ours, whose defaults stand here."""
+    return registration.target in _BUILT_IN.values()
+
+
 def _registration(name: str, entry: Any) -> Registration:
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
             _SETTING, name, "name a pipeline with letters, digits, '.', '_' and '-'"
         )
     arguments: Any = {}
+    defaults: dict[str, Any] = {}
     match entry:
         case str() as target:
             pass
-        case {"target": str() as target, **rest} if set(rest) <= {"arguments"}:
-            arguments = rest.get("arguments", arguments)
+        case {"target": str() as target, **rest} if set(rest) <= {"arguments", *DEFAULTS}:
+            arguments = rest.pop("arguments", arguments)
+            defaults = {str(key): value for key, value in rest.items()}
         case _:
             raise ConfigurationError(
                 _SETTING, entry, 'write "package.module:Class" or {"target": ..., "arguments": {}}'
@@ -65,4 +75,31 @@ def _registration(name: str, entry: Any) -> Registration:
         raise ConfigurationError(_SETTING, target, "write the target as package.module:Class")
     if not isinstance(arguments, dict):
         raise ConfigurationError(_SETTING, arguments, "arguments are a JSON object")
-    return Registration(name, target, arguments)
+    try:
+        return with_defaults(Registration(name, target, arguments), defaults)
+    except ValueError as error:
+        raise ConfigurationError(_SETTING, entry, str(error)) from None
+
+
+def with_defaults(registration: Registration, defaults: Mapping[str, Any]) -> Registration:
+    """The registration with job defaults of its class or of the settings where it has none yet.
+
+    Raises:
+        ValueError: an unknown name, or a value that is not a positive number.
+    """
+    for name, value in defaults.items():
+        if name not in DEFAULTS:
+            raise ValueError(f"{name!r} is none of {', '.join(DEFAULTS)}")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value < float("inf"):
+            raise ValueError(f"{name} has to be a positive number, not {value!r}")
+    limits = {name: float(value) for name, value in defaults.items() if name in _LIMIT_SECONDS}
+    memory = defaults.get("memory_limit_bytes")
+    attempts = defaults.get("max_attempts")
+    return replace(
+        registration,
+        max_attempts=registration.max_attempts or (None if attempts is None else int(attempts)),
+        limits=registration.limits.or_else(
+            Limits(**limits, memory_limit_bytes=None if memory is None else int(memory))
+        ),
+    )

@@ -28,14 +28,25 @@ from typing import Any, Final, cast
 from app.db.interface import DBFactory, DBInterface
 from app.domain.errors import (
     DatabaseUnavailableError,
+    GiveUpError,
     InvalidJsonError,
     LeaseLostError,
+    NothingToDoError,
     PipelineLoadError,
+    RetryLaterError,
     TooLargeError,
 )
 from app.domain.jobs import MAX_RESULT_BYTES, Cause, ClaimedJob, ErrorInfo
-from app.domain.json_values import describe_exception, dump_storable
-from app.domain.lifecycle import Completed, Outcome, Raised, decide
+from app.domain.json_values import describe_exception, dump_storable, storable_text
+from app.domain.lifecycle import (
+    Completed,
+    GaveUp,
+    NothingToDo,
+    Outcome,
+    Raised,
+    RetryAsked,
+    decide,
+)
 from app.loops import retry_delay_seconds
 from app.pipelines.interface import PipeLineInterface
 from app.worker.isolation import end_group, isolate, usage, watch_manager
@@ -93,6 +104,10 @@ def worker_entry(
         max_attempts=max_attempts,
         node_losses=node_losses,
         timeout_seconds=timeout_seconds,
+        # The manager's business.
+        start_timeout_seconds=None,
+        stall_seconds=None,
+        memory_limit_bytes=None,
         claimed_at=datetime.fromisoformat(claimed_at) if claimed_at else datetime.now(UTC),
         payload=payload,
     )
@@ -100,6 +115,7 @@ def worker_entry(
     if is_child:
         isolate()
         watch_manager()
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     logs = LogBuffer()
     output: OutputCapture | None = None
     broken: str | None = None
@@ -126,6 +142,7 @@ def worker_entry(
     if is_child:
         # Threads that a pipeline left behind must not hold the process, so no normal exit.
         os._exit(exit_code)
+    signal.signal(signal.SIGTERM, on_sigterm)
     if loop is not None:
         loop.close()
     if exit_code is not ExitCode.SETTLED:
@@ -140,17 +157,7 @@ def _load_analysis(
     Raises:
         PipelineLoadError: with the reason; an exception of the module itself is its cause.
     """
-    module_name, _, class_name = pipeline.partition(":")
-    if not module_name or not class_name:
-        raise PipelineLoadError(pipeline, "write it as package.module:Class")
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in class_name.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit) as error:
-        raise PipelineLoadError(pipeline, f"{type(error).__name__}: {error}") from error
-    if not inspect.isclass(found):
-        raise PipelineLoadError(pipeline, "not a class")
+    found = import_class(pipeline)
     if not inspect.iscoroutinefunction(getattr(found, "run", None)):
         raise PipelineLoadError(
             pipeline, "its class has no `async def run(self, payload, context)`"
@@ -161,6 +168,22 @@ def _load_analysis(
         reason = f"constructor raised {type(error).__name__}: {error}"
         raise PipelineLoadError(pipeline, reason) from error
     return loaded
+
+
+def import_class(target: str) -> Any:
+    """The class at "package.module:Class"; PipelineLoadError."""
+    module_name, _, class_name = target.partition(":")
+    if not module_name or not class_name:
+        raise PipelineLoadError(target, "write it as package.module:Class")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in class_name.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:
+        raise PipelineLoadError(target, f"{type(error).__name__}: {error}") from error
+    if not inspect.isclass(found):
+        raise PipelineLoadError(target, "not a class")
+    return found
 
 
 class _Work:
@@ -226,11 +249,14 @@ class _Work:
         """How the run ended; None where the manager asked for the end and writes it itself."""
         running = asyncio.create_task(self._run(session, db), name="haulage-run")
 
-        def on_terminate() -> None:
-            session.cancel()
-            running.cancel()
+        loop = asyncio.get_running_loop()
 
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, on_terminate)
+        def on_terminate(*_: object) -> None:
+            # Seen at once by a pipeline that blocks the loop and looks at `is_cancelled` itself.
+            session.cancel()
+            loop.call_soon_threadsafe(running.cancel)
+
+        signal.signal(signal.SIGTERM, on_terminate)
         # Waited for, not awaited: whatever the pipeline raises stays inside its task.
         await asyncio.wait({running})
         if running.cancelled():
@@ -241,9 +267,17 @@ class _Work:
             return running.result()
         if session.is_cancelled:
             return None
-        if isinstance(failure, LeaseLostError):
-            raise failure
-        return Raised(describe_exception(failure))
+        match failure:
+            case LeaseLostError():
+                raise failure
+            case RetryLaterError():
+                return RetryAsked(failure.delay_seconds, describe_exception(failure))
+            case GiveUpError():
+                return GaveUp(describe_exception(failure))
+            case NothingToDoError():
+                return NothingToDo(storable_text(str(failure)))
+            case _:
+                return Raised(describe_exception(failure))
 
     async def _run(self, session: WorkerSession, db: DBInterface) -> Outcome:
         try:

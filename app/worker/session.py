@@ -15,10 +15,17 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from app.db.interface import DBInterface
-from app.domain.errors import DatabaseUnavailableError, JobCancelledError, LeaseLostError
+from app.domain.errors import (
+    DatabaseUnavailableError,
+    GiveUpError,
+    JobCancelledError,
+    LeaseLostError,
+    NothingToDoError,
+    RetryLaterError,
+)
 from app.domain.jobs import MAX_CHECKPOINT_BYTES, ClaimedJob, Progress, Usage
 from app.domain.json_values import dump_storable, storable_text
 from app.domain.lifecycle import Verdict
@@ -153,6 +160,18 @@ class WorkerSession:
         text = await self.insist(lambda: self._db.load_checkpoint(self._job.id, stage))
         return None if text is None else await asyncio.to_thread(json.loads, text)
 
+    def retry_later(self, delay_seconds: float, reason: str) -> NoReturn:
+        """See PipelineContext."""
+        raise RetryLaterError(max(0.0, float(delay_seconds)), reason)
+
+    def give_up(self, reason: str) -> NoReturn:
+        """See PipelineContext."""
+        raise GiveUpError(reason)
+
+    def nothing_to_do(self, reason: str) -> NoReturn:
+        """See PipelineContext."""
+        raise NothingToDoError(reason)
+
     # -- what the worker's entry does with it -------------------------------------------------
 
     def cancel(self) -> None:
@@ -181,8 +200,23 @@ class WorkerSession:
             _logger.exception("the last progress and log lines are not stored")
 
     async def finish(self, verdict: Verdict, usage: Usage) -> bool:
-        """Settle the claim, trying until the database answers; whether this call settled it."""
-        return await self.insist(lambda: self._db.finish_job(self._job.claim, verdict, usage))
+        """Settle the claim, trying until the database answers; whether this session settled it."""
+        tries = 0
+
+        def finish() -> Awaitable[bool]:
+            nonlocal tries
+            tries += 1
+            return self._db.finish_job(self._job.claim, verdict, usage)
+
+        if await self.insist(finish):
+            return True
+        # An earlier try may have been committed and only its answer have got lost.
+        return tries > 1 and await self._has_ended_as(verdict)
+
+    async def _has_ended_as(self, verdict: Verdict) -> bool:
+        attempts = await self.insist(lambda: self._db.list_attempts(self._job.id))
+        ours = [attempt for attempt in attempts if attempt.claim_no == self._job.claim_no]
+        return [(a.outcome, a.cause) for a in ours] == [(verdict.outcome, verdict.cause)]
 
     async def insist(self, call: Callable[[], Awaitable[_T]]) -> _T:
         """Repeat `call` while the database is away; a refused write ends the session."""

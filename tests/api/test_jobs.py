@@ -16,7 +16,7 @@ from app.api import requests, server
 from app.api.requests import MAX_BODY_BYTES
 from app.db.ids import new_id
 from app.db.postgres.adapter import PostgresJobsDB
-from app.domain.jobs import MAX_PAYLOAD_BYTES, Progress
+from app.domain.jobs import MAX_PAYLOAD_BYTES, Limits, Progress
 from app.domain.json_values import dump_storable
 from app.domain.lifecycle import decide
 
@@ -54,6 +54,9 @@ async def test_every_option_reaches_the_store(
         "run_at": "2040-01-02T03:04:05+05:30",
         "max_attempts": 3,
         "timeout_seconds": 60.5,
+        "start_timeout_seconds": 30,
+        "stall_seconds": 20,
+        "memory_limit_bytes": 2**40,
         "tags": ["x", "ü"],
         "metadata": {"n": 18_446_744_073_709_551_617},
     }
@@ -62,7 +65,7 @@ async def test_every_option_reaches_the_store(
     job = await db.get_job(job_id)
     assert (job.pipeline, job.queue, job.priority) == ("demo-sleep", "nightly", -5)
     assert job.run_at.isoformat() == "2040-01-01T21:34:05+00:00"
-    assert (job.max_attempts, job.timeout_seconds) == (3, 60.5)
+    assert (job.max_attempts, job.limits) == (3, Limits(60.5, 30, 20, 2**40))
     assert (job.tags, job.metadata) == (("x", "ü"), options["metadata"])
 
 
@@ -91,7 +94,11 @@ async def test_a_pending_job_is_told_in_full(client: httpx2.AsyncClient) -> None
         "error": None,
         "node_id": None,
         "pid": None,
+        "cancel_requested_at": None,
         "timeout_seconds": None,
+        "start_timeout_seconds": None,
+        "stall_seconds": None,
+        "memory_limit_bytes": None,
         "tags": ["x"],
         "metadata": {},
     }

@@ -15,7 +15,8 @@ from support.waiting import eventually
 
 from app.db.interface import DBInterface
 from app.db.postgres.adapter import PostgresJobsDB
-from app.db.postgres.listener import WAKE_CHANNEL
+from app.db.postgres.listener import CHANNELS
+from app.domain.jobs import WakeUp
 
 ROW_LOCKS: Final = "row_locks"
 PAUSED_QUEUES: Final = "paused_queues"
@@ -128,7 +129,7 @@ class PostgresStore:
             return len(heard)
 
         try:
-            await connection.add_listener(WAKE_CHANNEL, lambda *_: heard.append("wake"))
+            await connection.add_listener(CHANNELS[WakeUp.JOBS], lambda *_: heard.append("wake"))
             await connection.add_listener("the_end", lambda *_: at_end.set())
             yield count
         finally:

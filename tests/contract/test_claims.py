@@ -10,7 +10,7 @@ from contract.stores import PAUSED_QUEUES, ROW_LOCKS, Store
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
-from app.domain.jobs import INLINE_PAYLOAD_BYTES, ClaimedJob, JobStatus
+from app.domain.jobs import INLINE_PAYLOAD_BYTES, ClaimedJob, JobStatus, Limits
 from app.domain.lifecycle import decide
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
@@ -22,7 +22,9 @@ async def claim_all(db: DBInterface, node: str, limit: int = 100) -> list[str]:
 
 async def test_a_claim_tells_all_that_a_worker_needs(db: DBInterface) -> None:
     node = await new_node(db)
-    job_id = await new_job(db, {"a": [1]}, pipeline="p", max_attempts=3, timeout_seconds=2.5)
+    job_id = await new_job(
+        db, {"a": [1]}, pipeline="p", max_attempts=3, limits=Limits(2.5, 3.5, 4.5, 2**31)
+    )
 
     job = await db.claim_next_pending_job(node)
 
@@ -37,6 +39,9 @@ async def test_a_claim_tells_all_that_a_worker_needs(db: DBInterface) -> None:
         max_attempts=3,
         node_losses=0,
         timeout_seconds=2.5,
+        start_timeout_seconds=3.5,
+        stall_seconds=4.5,
+        memory_limit_bytes=2**31,
         claimed_at=stored.started_at,
         payload='{"a": [1]}',
     )
@@ -204,7 +209,7 @@ async def test_a_large_payload_does_not_cross_with_the_claim(db: DBInterface) ->
 
 async def test_running_jobs_are_counted_and_listed_by_node(store: Store, db: DBInterface) -> None:
     here, there = await new_node(db), await new_node(db)
-    jobs = [await claimed(db, here, timeout_seconds=5.0, max_attempts=2) for _ in range(2)]
+    jobs = [await claimed(db, here, max_attempts=2) for _ in range(2)]
     await claimed(db, there)
     await new_job(db)
     await store.ask_to_cancel(jobs[1].id)
@@ -217,7 +222,6 @@ async def test_running_jobs_are_counted_and_listed_by_node(store: Store, db: DBI
     for job in jobs:
         row = rows[job.id]
         assert (row.node_id, row.attempt, row.max_attempts, row.node_losses) == (here, 1, 2, 0)
-        assert row.timeout_seconds == 5.0
         assert 0.0 <= row.run_seconds < 60.0
         assert row.cancel_requested is (job is jobs[1])
     assert await db.list_running_jobs(new_id()) == []

@@ -20,6 +20,7 @@ from app.domain.jobs import (
     Job,
     JobOptions,
     JobStatus,
+    Limits,
 )
 
 
@@ -47,7 +48,7 @@ async def test_a_payload_alone_suffices(db: DBInterface) -> None:
         node_losses=0,
         node_id=None,
         pid=None,
-        timeout_seconds=None,
+        limits=Limits(),
         tags=(),
         metadata={},
         created_at=job.created_at,
@@ -73,7 +74,7 @@ async def test_every_option_is_kept(db: DBInterface) -> None:
         priority=-32_768,
         run_at=run_at,
         max_attempts=7,
-        timeout_seconds=1.5,
+        limits=Limits(1.5, 2.5, 3.5, 2**40),
         tags=("x", "", "ä,b"),
         metadata={"n": 2**64, "deep": {"ü": [None, True, 0.1]}},
         submitted_by="somebody",
@@ -84,7 +85,7 @@ async def test_every_option_is_kept(db: DBInterface) -> None:
     assert (job.pipeline, job.queue, job.priority) == ("other", "nightly", -32_768)
     assert job.run_at == run_at
     assert job.run_at.tzinfo is not None
-    assert (job.max_attempts, job.timeout_seconds) == (7, 1.5)
+    assert (job.max_attempts, job.limits) == (7, Limits(1.5, 2.5, 3.5, 2**40))
     assert (job.tags, job.metadata) == (options.tags, options.metadata)
 
 

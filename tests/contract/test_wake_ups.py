@@ -10,6 +10,7 @@ from contract.steps import RAISED, claimed, given_back, new_job, new_node
 from contract.stores import COUNTED_WAKE_UPS, Store
 
 from app.db.interface import DBInterface
+from app.domain.jobs import JobStatus, WakeUp
 from app.domain.lifecycle import NodeLost, decide
 
 # Longer than any wake-up takes; only tests that expect none wait for its end.
@@ -17,7 +18,7 @@ PATIENCE_SECONDS = 20.0
 
 
 @asynccontextmanager
-async def listening(db: DBInterface) -> AsyncIterator[AsyncGenerator[None, None]]:
+async def listening(db: DBInterface) -> AsyncIterator[AsyncGenerator[WakeUp, None]]:
     """Wake-ups after the one that says that somebody listens now."""
     wake_ups = db.wake_ups()
     try:
@@ -28,7 +29,7 @@ async def listening(db: DBInterface) -> AsyncIterator[AsyncGenerator[None, None]
         await wake_ups.aclose()
 
 
-async def woken(wake_ups: AsyncGenerator[None, None]) -> None:
+async def woken(wake_ups: AsyncGenerator[WakeUp, None]) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         await anext(wake_ups)
 
@@ -125,3 +126,22 @@ async def test_a_waiting_listener_ends_when_its_task_is_cancelled(db: DBInterfac
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
+
+
+async def test_a_cancel_wakes_for_control_when_the_job_runs(store: Store, db: DBInterface) -> None:
+    job = await claimed(db)
+    async with listening(db) as wake_ups:
+        assert await store.connect().cancel_job(job.id) is JobStatus.RUNNING
+
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await anext(wake_ups) is WakeUp.CONTROL
+
+
+async def test_a_retry_wakes_for_jobs(store: Store, db: DBInterface) -> None:
+    job = await claimed(db)
+    await db.finish_job(job.claim, decide(RAISED, job))
+    async with listening(db) as wake_ups:
+        await store.connect().retry_job(job.id)
+
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await anext(wake_ups) is WakeUp.JOBS

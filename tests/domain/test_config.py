@@ -11,6 +11,7 @@ from app import config
 from app.config import Settings, load_settings, usable_cpus
 from app.db.urls import DatabaseURL
 from app.domain.errors import ConfigurationError
+from app.domain.jobs import Limits
 
 SECRET = "s3cr3t!"  # noqa: S105  what must not be shown
 
@@ -275,3 +276,52 @@ def test_pipelines_with_arguments_cross_the_environment_unchanged(
     monkeypatch.setenv("HAULAGE_PIPELINES", json.dumps(entries))
 
     assert load_settings().pipelines == entries
+
+
+@pytest.mark.parametrize(
+    ("meminfo", "limit", "expected"),
+    [
+        ("MemTotal:       2048 kB\nMemFree: 1 kB\n", None, 2 * 1024 * 1024),
+        ("MemTotal:       2048 kB\n", "1048576\n", 1024 * 1024),
+        ("MemTotal:       2048 kB\n", "9999999999\n", 2 * 1024 * 1024),
+        ("MemTotal:       2048 kB\n", "max\n", 2 * 1024 * 1024),
+        (None, "1048576\n", None),
+    ],
+)
+def test_usable_memory_is_the_least_of_machine_and_control_group(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    meminfo: str | None,
+    limit: str | None,
+    expected: int | None,
+) -> None:
+    group = tmp_path / "group"
+    group.mkdir()
+    monkeypatch.setattr(config, "_own_cgroups", lambda: [group, tmp_path])
+    if meminfo is not None:
+        (tmp_path / "meminfo").write_text(meminfo)
+    if limit is not None:
+        (group / "memory.max").write_text(limit)
+
+    assert config.usable_memory_bytes(tmp_path / "meminfo") == expected
+
+
+def test_a_job_gets_its_share_of_the_memory_and_never_less_than_a_gibibyte(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(config, "usable_memory_bytes", lambda: 10 * 1024**3)
+
+    assert config.memory_share_bytes(2) == 4 * 1024**3
+    assert config.memory_share_bytes(100) == 1024**3
+
+
+def test_no_job_is_without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = load_settings().default_limits
+
+    assert (limits.timeout_seconds, limits.start_timeout_seconds) == (21_600.0, 60.0)
+    assert limits.memory_limit_bytes is not None
+    assert limits.stall_seconds is None
+
+    monkeypatch.setenv("HAULAGE_JOB_STALL_SECONDS", "30")
+    monkeypatch.setenv("HAULAGE_JOB_MEMORY_LIMIT_BYTES", str(2**30))
+    assert load_settings().default_limits == Limits(21_600.0, 60.0, 30.0, 2**30)

@@ -1,5 +1,6 @@
 """What each outcome decides, for first and last attempts, refunds and lost nodes."""
 
+import json
 from dataclasses import dataclass
 from typing import get_args
 
@@ -10,20 +11,24 @@ from app.domain.jobs import AttemptOutcome, Cause, ErrorInfo, JobStatus
 from app.domain.lifecycle import (
     BACKOFF_BASE_SECONDS,
     BACKOFF_CAP_SECONDS,
+    MAX_ASKED_DELAY_SECONDS,
     MAX_NODE_LOSSES,
     TRANSITIONS,
     Cancelled,
     Completed,
     Died,
+    GaveUp,
     Interrupted,
     JobEvent,
     NodeLost,
     NotConnected,
+    NothingToDo,
     NotStarted,
     Outcome,
     Overran,
     Raised,
     Released,
+    RetryAsked,
     Verdict,
     backoff_seconds,
     decide,
@@ -40,6 +45,7 @@ FAILURES: list[Outcome] = [
     Died(Cause.WORKER_LOST, "worker is gone"),
     Overran(Cause.TIMED_OUT, "ran for 9 s, the limit is 8 s"),
     Overran(Cause.STALLED, "no progress for 60 s"),
+    RetryAsked(1.0, ERROR),
 ]
 LOSSES: list[Outcome] = [
     NotStarted("no process came up"),
@@ -51,6 +57,8 @@ ENDINGS: list[Outcome] = [
     Cancelled(),
     Released(),
     NotConnected("no connection"),
+    GaveUp(ERROR),
+    NothingToDo("all done yesterday"),
 ]
 EVERY_OUTCOME = [*FAILURES, *LOSSES, *ENDINGS]
 
@@ -80,7 +88,9 @@ def test_every_verdict_keeps_the_rules_of_the_table(outcome: Outcome, budget: Bu
 
     assert verdict.status is TRANSITIONS[JobStatus.RUNNING, verdict.event]
     assert (verdict.result is not None) is (verdict.status is JobStatus.COMPLETED)
-    assert (verdict.outcome is AttemptOutcome.COMPLETED) is (verdict.cause is None)
+    assert (verdict.outcome is AttemptOutcome.COMPLETED) is (
+        verdict.cause in {None, Cause.NOTHING_TO_DO}
+    )
     assert 0.0 <= verdict.delay_seconds <= BACKOFF_CAP_SECONDS
     if verdict.status is not JobStatus.PENDING:
         assert verdict.delay_seconds == 0.0
@@ -93,6 +103,45 @@ def test_a_result_is_kept_when_the_pipeline_completes() -> None:
     assert decide(Completed('{"a":1}'), Budget()) == Verdict(
         JobEvent.COMPLETED, JobStatus.COMPLETED, AttemptOutcome.COMPLETED, result='{"a":1}'
     )
+
+
+def test_a_job_is_done_when_there_is_nothing_to_do() -> None:
+    verdict = decide(NothingToDo('no "new" rows'), Budget(1, 3))
+
+    assert (verdict.status, verdict.cause) == (JobStatus.COMPLETED, Cause.NOTHING_TO_DO)
+    assert json.loads(verdict.result or "") == {"nothing_to_do": 'no "new" rows'}
+
+
+def test_a_job_fails_for_good_when_its_pipeline_gives_up() -> None:
+    verdict = decide(GaveUp(ERROR), Budget(1, 5))
+
+    assert (verdict.status, verdict.cause, verdict.error) == (
+        JobStatus.FAILED,
+        Cause.GAVE_UP,
+        ERROR,
+    )
+
+
+@pytest.mark.parametrize(
+    ("attempt", "asked", "jitter", "delay"),
+    [
+        # Never earlier than asked, and spread beyond that.
+        (1, 60.0, 0.0, 60.0),
+        (1, 60.0, 1.0, 66.0),
+        (1, 5 * BACKOFF_CAP_SECONDS, 0.0, 5 * BACKOFF_CAP_SECONDS),
+        # Nor earlier than without having asked.
+        (1, 0.0, 0.0, BACKOFF_BASE_SECONDS / 2),
+        (5_000, 1.0, 1.0, BACKOFF_CAP_SECONDS),
+        (1, float("inf"), 0.0, MAX_ASKED_DELAY_SECONDS),
+    ],
+)
+def test_a_retry_that_was_asked_for_waits_as_long_as_asked(
+    attempt: int, asked: float, jitter: float, delay: float
+) -> None:
+    verdict = decide(RetryAsked(asked, ERROR), Budget(attempt, attempt + 1), jitter)
+
+    assert (verdict.status, verdict.cause) == (JobStatus.PENDING, Cause.RETRY_LATER)
+    assert verdict.delay_seconds == delay
 
 
 def test_a_job_ends_when_it_was_cancelled_whatever_attempts_are_left() -> None:

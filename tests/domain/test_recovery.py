@@ -1,10 +1,29 @@
 """What the watchdog concludes from rows and processes."""
 
+from typing import Any
+
 import pytest
 
-from app.domain.jobs import Cause, Claim, RunningJob
-from app.domain.lifecycle import Overran
-from app.orchestrator.recovery import Findings, LiveWorker, Suspects, compare, find_overdue
+from app.domain.jobs import Cause, Claim, Limits, RunningJob
+from app.domain.lifecycle import NotStarted, Overran
+from app.orchestrator.recovery import (
+    CONNECT_SECONDS,
+    Findings,
+    LiveWorker,
+    Suspects,
+    compare,
+    find_overdue,
+)
+
+MIB = 1024 * 1024
+UNLIMITED = Limits()
+TIMED_OUT = Overran(Cause.TIMED_OUT, "ran for 9 s, the limit is 9 s")
+START_TIMED_OUT = Overran(
+    Cause.START_TIMED_OUT, "its pipeline was still loading after 9 s, the limit is 9 s"
+)
+STALLED = Overran(Cause.STALLED, "made no progress for 9 s, the limit is 9 s")
+OUT_OF_MEMORY = Overran(Cause.OUT_OF_MEMORY, "used 10 MiB, the limit is 9 MiB")
+SILENT = NotStarted("no word from the worker in 46 s")
 
 A, B, C = (Claim(name, 1) for name in "abc")
 
@@ -17,14 +36,18 @@ def row(claim: Claim, *, cancel_requested: bool = False) -> RunningJob:
         attempt=1,
         max_attempts=1,
         node_losses=0,
-        timeout_seconds=None,
         run_seconds=1.0,
         cancel_requested=cancel_requested,
     )
 
 
-def worker(claim: Claim, run_seconds: float = 1.0, limit: float | None = None) -> LiveWorker:
-    return LiveWorker(claim, run_seconds, limit)
+def worker(claim: Claim, limits: Limits = UNLIMITED, **facts: Any) -> LiveWorker:
+    """One that runs for a second, unless said otherwise."""
+    return LiveWorker(
+        claim,
+        limits,
+        **{"alive_seconds": 1.0, "run_seconds": 1.0, "is_loaded": True, **facts},
+    )
 
 
 def suspects(rows: tuple[Claim, ...] = (), processes: tuple[Claim, ...] = ()) -> Suspects:
@@ -69,7 +92,7 @@ def test_only_what_lasts_for_two_passes_is_acted_upon(
     assert [orphan.claim for orphan in found.orphaned] == orphaned
     assert list(found.stray) == stray
     assert found.suspects == after
-    assert (found.cancelled, dict(found.overdue)) == ([], {})
+    assert found.cancelled == []
 
 
 def test_a_newer_claim_of_the_same_job_is_another_one() -> None:
@@ -92,31 +115,56 @@ def test_a_cancelled_job_is_found_when_its_process_lives() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run_seconds", "limit", "is_overdue"),
-    [(8.9, 9.0, False), (9.0, 9.0, False), (9.1, 9.0, True), (1e9, None, False), (0.2, 0.1, True)],
+    ("limits", "facts", "overrun"),
+    [
+        # Run time: from the worker's first word on.
+        (Limits(9.0), {"run_seconds": 9.0}, None),
+        (Limits(9.0), {"run_seconds": 9.1}, TIMED_OUT),
+        (Limits(), {"run_seconds": 1e9}, None),
+        (Limits(9.0), {"run_seconds": None, "alive_seconds": 44.0}, None),
+        # Loading the pipeline: while it goes on only.
+        (Limits(None, 9.0), {"run_seconds": 9.1, "is_loaded": False}, START_TIMED_OUT),
+        (Limits(None, 9.0), {"run_seconds": 9.0, "is_loaded": False}, None),
+        (Limits(None, 9.0), {"run_seconds": 1e9}, None),
+        (Limits(9.0, 9.0), {"run_seconds": 9.1, "is_loaded": False}, TIMED_OUT),
+        # Stall: from the end of loading on only.
+        (Limits(stall_seconds=9.0), {"quiet_seconds": 9.1}, STALLED),
+        (Limits(stall_seconds=9.0), {"quiet_seconds": 9.0}, None),
+        (Limits(stall_seconds=9.0), {"quiet_seconds": 9.1, "is_loaded": False}, None),
+        (Limits(), {"quiet_seconds": 1e9}, None),
+        # Memory: whenever it is seen.
+        (Limits(memory_limit_bytes=9 * MIB), {"memory_bytes": 9 * MIB}, None),
+        (Limits(memory_limit_bytes=9 * MIB), {"memory_bytes": 10 * MIB}, OUT_OF_MEMORY),
+        (Limits(memory_limit_bytes=9 * MIB), {"memory_bytes": None}, None),
+        (
+            Limits(memory_limit_bytes=9 * MIB),
+            {"memory_bytes": 10 * MIB, "run_seconds": None},
+            OUT_OF_MEMORY,
+        ),
+        (Limits(), {"memory_bytes": 10**15}, None),
+        # No word at all: nothing of the job was touched, so it is not the job's fault.
+        (Limits(), {"run_seconds": None, "alive_seconds": CONNECT_SECONDS + 1.4}, SILENT),
+        (Limits(1.0, 1.0, 1.0), {"run_seconds": None, "alive_seconds": CONNECT_SECONDS}, None),
+    ],
 )
-def test_a_worker_is_overdue_when_it_ran_longer_than_its_limit(
-    run_seconds: float, limit: float | None, *, is_overdue: bool
+def test_a_worker_is_overdue_when_it_exceeds_a_limit(
+    limits: Limits, facts: dict[str, Any], overrun: Overran | NotStarted | None
 ) -> None:
-    overdue = find_overdue([worker(A, run_seconds, limit), worker(B)])
+    overdue = find_overdue([worker(A, limits, **facts), worker(B)])
 
-    assert set(overdue) == ({A} if is_overdue else set())
-    assert compare([], [worker(A, run_seconds, limit)], Suspects()).overdue == overdue
+    assert overdue == ({} if overrun is None else {A: overrun})
 
 
-def test_a_worker_that_only_stores_its_outcome_is_neither_overdue_nor_stray() -> None:
-    storing = LiveWorker(A, 75.0, 60.0, is_storing=True)
+def test_a_worker_that_only_stores_its_outcome_is_left_alone() -> None:
+    limits = Limits(60.0, 60.0, 60.0, MIB)
+    storing = worker(A, limits, run_seconds=75.0, memory_bytes=2 * MIB, is_storing=True)
 
+    found = compare([row(A, cancel_requested=True)], [storing], Suspects())
+
+    assert find_overdue([storing]) == {}
+    assert list(found.cancelled) == []
     found = compare([], [storing], suspects(processes=(A,)))
-
-    assert (dict(found.overdue), list(found.stray)) == ({}, [])
-    assert found.suspects == suspects()
-
-
-def test_an_overdue_worker_is_told_with_its_figures() -> None:
-    assert find_overdue([worker(A, 75.4, 60.0)]) == {
-        A: Overran(Cause.TIMED_OUT, "ran for 75 s, the limit is 60 s")
-    }
+    assert (list(found.stray), found.suspects) == ([], suspects())
 
 
 def test_strays_come_in_a_stable_order() -> None:
@@ -126,4 +174,4 @@ def test_strays_come_in_a_stable_order() -> None:
 
 
 def test_nothing_is_found_when_nothing_was_looked_at() -> None:
-    assert Findings() == Findings({}, (), (), (), Suspects())
+    assert Findings() == Findings((), (), (), Suspects())

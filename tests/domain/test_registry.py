@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from app.domain.errors import ConfigurationError
-from app.domain.jobs import Registration
+from app.domain.jobs import JobOptions, Limits, Registration
 from app.pipelines import registry
-from app.pipelines.registry import ENTRY_POINT_GROUP, load_registrations
+from app.pipelines.registry import ENTRY_POINT_GROUP, load_registrations, with_defaults
 
 
 @pytest.fixture
@@ -106,3 +106,58 @@ def test_an_entry_is_refused_when_it_has_another_form(entry: Any) -> None:
 def test_arguments_are_refused_when_they_are_no_object(arguments: Any) -> None:
     with pytest.raises(ConfigurationError, match="JSON object"):
         load_registrations({"mine": {"target": "a:B", "arguments": arguments}})
+
+
+DEFAULTS = {
+    "max_attempts": 3,
+    "timeout_seconds": 60,
+    "start_timeout_seconds": 5.5,
+    "stall_seconds": 20,
+    "memory_limit_bytes": 2**31,
+}
+
+
+def test_the_settings_give_a_pipeline_defaults_for_its_jobs() -> None:
+    mine = load_registrations({"mine": {"target": "a:B", **DEFAULTS}})["mine"]
+
+    assert mine == Registration("mine", "a:B", {}, 3, Limits(60.0, 5.5, 20.0, 2**31))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_attempts", 0),
+        ("timeout_seconds", -1),
+        ("stall_seconds", "60"),
+        ("memory_limit_bytes", True),
+        ("timeout_seconds", float("inf")),
+        ("timeout_seconds", float("nan")),
+    ],
+)
+def test_a_default_is_refused_when_it_is_no_positive_number(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} has to be a positive number"):
+        load_registrations({"mine": {"target": "a:B", name: value}})
+
+
+def test_the_settings_win_over_what_a_class_declares() -> None:
+    configured = Registration("mine", "a:B", {}, None, Limits(stall_seconds=1.0))
+
+    completed = with_defaults(configured, {"max_attempts": 2, "stall_seconds": 9})
+
+    assert completed == Registration("mine", "a:B", {}, 2, Limits(stall_seconds=1.0))
+
+
+@pytest.mark.parametrize("defaults", [{"timeout": 3}, {"max_attempts": None}])
+def test_what_a_class_declares_is_refused_when_nobody_knows_it(defaults: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"is none of|positive number"):
+        with_defaults(Registration("mine", "a:B"), defaults)
+
+
+def test_a_job_keeps_what_it_says_itself() -> None:
+    pipeline = Registration("mine", "a:B", {}, 3, Limits(60.0, None, 20.0))
+
+    said = JobOptions(max_attempts=1, limits=Limits(5.0, 6.0))
+    assert pipeline.complete(said) == JobOptions(max_attempts=1, limits=Limits(5.0, 6.0, 20.0))
+    assert pipeline.complete(JobOptions()) == JobOptions(
+        max_attempts=3, limits=Limits(60.0, None, 20.0)
+    )

@@ -12,14 +12,15 @@ import pytest
 from support.proxy import Proxy
 from support.waiting import eventually
 
-from app.db.postgres.listener import WAKE_CHANNEL, WakeUpListener
+from app.db.postgres.listener import CHANNELS, WakeUpListener
+from app.domain.jobs import WakeUp
 from app.telemetry import Event, Telemetry
 
 PATIENCE_SECONDS = 20.0
 
 
 @asynccontextmanager
-async def listening(listener: WakeUpListener) -> AsyncIterator[AsyncGenerator[None, None]]:
+async def listening(listener: WakeUpListener) -> AsyncIterator[AsyncGenerator[WakeUp, None]]:
     """Wake-ups after the first, which says that the listener is up."""
     wake_ups = listener.wake_ups()
     try:
@@ -29,7 +30,7 @@ async def listening(listener: WakeUpListener) -> AsyncIterator[AsyncGenerator[No
         await wake_ups.aclose()
 
 
-async def woken(wake_ups: AsyncGenerator[None, None]) -> None:
+async def woken(wake_ups: AsyncGenerator[WakeUp, None]) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         await anext(wake_ups)
 
@@ -43,14 +44,14 @@ async def listener_pids(observer: "asyncpg.Connection[asyncpg.Record]") -> list[
 
 
 async def woken_once_more_by_a_notification_only(
-    observer: "asyncpg.Connection[asyncpg.Record]", wake_ups: AsyncGenerator[None, None]
+    observer: "asyncpg.Connection[asyncpg.Record]", wake_ups: AsyncGenerator[WakeUp, None]
 ) -> None:
     """Nothing else is to come; a notification still arrives."""
     waiting = asyncio.ensure_future(woken(wake_ups))
     for _ in range(20):
         await observer.fetchval("select 1")
     assert not waiting.done()
-    await observer.execute(f"notify {WAKE_CHANNEL}")
+    await observer.execute(f"notify {CHANNELS[WakeUp.JOBS]}")
     await waiting
 
 
@@ -108,7 +109,7 @@ async def test_a_silent_network_is_noticed_by_the_probe(
         proxy.is_silent = False
         proxy.cut()  # connections of the silent time stay so
         await waiting
-        await observer.execute(f"notify {WAKE_CHANNEL}")
+        await observer.execute(f"notify {CHANNELS[WakeUp.JOBS]}")
         await woken(wake_ups)
 
 
@@ -130,7 +131,7 @@ async def test_a_frozen_server_process_is_noticed_by_the_probe_and_replaced(
         try:
             await woken(wake_ups)
             assert len(await listener_pids(observer)) == 2
-            await observer.execute(f"notify {WAKE_CHANNEL}")
+            await observer.execute(f"notify {CHANNELS[WakeUp.JOBS]}")
             await woken(wake_ups)
         finally:
             os.kill(frozen, signal.SIGCONT)
@@ -158,7 +159,7 @@ async def test_one_burst_gives_few_wake_ups_and_loses_none(
 ) -> None:
     async with listening(WakeUpListener(database_url, telemetry)) as wake_ups:
         for _ in range(100):
-            await observer.execute(f"notify {WAKE_CHANNEL}")
+            await observer.execute(f"notify {CHANNELS[WakeUp.JOBS]}")
         await woken(wake_ups)
 
 
@@ -177,7 +178,7 @@ async def test_probes_wake_nobody(
         assert not ours.done()
         assert not theirs.done()
 
-        await observer.execute(f"notify {WAKE_CHANNEL}")
+        await observer.execute(f"notify {CHANNELS[WakeUp.JOBS]}")
         await asyncio.gather(ours, theirs)
 
 

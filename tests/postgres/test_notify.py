@@ -14,11 +14,12 @@ from support.waiting import eventually
 from app.db.postgres.adapter import PostgresJobsDB
 from app.db.postgres.connections import close_quietly, create_pool
 from app.db.postgres.listener import (
+    CHANNELS,
     NOTIFY_INTERVAL_SECONDS,
-    WAKE_CHANNEL,
     DebouncedNotify,
 )
 from app.db.postgres.statements import STATEMENTS
+from app.domain.jobs import WakeUp
 
 
 class Ear:
@@ -37,7 +38,9 @@ class Ear:
         return self.heard
 
     async def listen(self) -> None:
-        await self._connection.add_listener(WAKE_CHANNEL, lambda *a: self.heard.append(str(a[3])))
+        await self._connection.add_listener(
+            CHANNELS[WakeUp.JOBS], lambda *a: self.heard.append(str(a[3]))
+        )
         await self._connection.add_listener("the_end", lambda *_: self._is_over.set())
 
 

@@ -24,12 +24,14 @@ FILLS: dict[str, type[Any]] = {
 # The columns of all others.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "append_logs": ("held",),
+    "cancel_job": ("status",),
     "count_running_jobs": ("n",),
     "deregister_node": (),
     "drain_node": (),
     "find_lost_job": ("held",),
     "finish_job": ("held",),
     "get_result": ("result",),
+    "get_status": ("status",),
     "insert_pending_job": (),
     "load_checkpoint": ("data",),
     "load_payload": ("payload",),
@@ -37,10 +39,17 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "renew_node": ("held",),
     "report_progress": ("held",),
     "report_started": ("held",),
+    "retry_job": ("revived",),
     "save_checkpoint": ("held",),
 }
 # `get_job` is put together by hand: these of Job's fields come from several columns.
 COMPOSED = {
+    "limits": (
+        "timeout_seconds",
+        "start_timeout_seconds",
+        "stall_seconds",
+        "memory_limit_bytes",
+    ),
     "progress": ("progress_fraction", "progress_stage", "progress_message"),
     "error": ("error_class", "error_message", "traceback"),
 }

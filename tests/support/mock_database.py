@@ -17,12 +17,14 @@ from app.domain.jobs import (
     ClaimedJob,
     Job,
     JobOptions,
+    JobStatus,
     LogLine,
     Milestone,
     NodeInfo,
     Progress,
     RunningJob,
     Usage,
+    WakeUp,
 )
 from app.domain.lifecycle import Verdict
 
@@ -37,6 +39,9 @@ def claimed_job(**changes: Any) -> ClaimedJob:
         "max_attempts": 1,
         "node_losses": 0,
         "timeout_seconds": None,
+        "start_timeout_seconds": None,
+        "stall_seconds": None,
+        "memory_limit_bytes": None,
         "claimed_at": datetime.now(UTC),
         "payload": "{}",
     }
@@ -52,7 +57,6 @@ def running_job(job: ClaimedJob, node_id: str, **changes: Any) -> RunningJob:
         "attempt": job.attempt,
         "max_attempts": job.max_attempts,
         "node_losses": job.node_losses,
-        "timeout_seconds": job.timeout_seconds,
         "run_seconds": 1.0,
         "cancel_requested": False,
     }
@@ -77,6 +81,7 @@ class MockDatabase:
     nodes: list[NodeInfo] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    wake_up: WakeUp = WakeUp.JOBS
 
     async def _called(self, name: str) -> None:
         self.calls.append(name)
@@ -117,6 +122,14 @@ class MockDatabase:
 
     async def get_result(self, job_id: str) -> bytes | None:
         await self._called("get_result")
+        raise JobNotFoundError(job_id)
+
+    async def cancel_job(self, job_id: str) -> JobStatus:
+        await self._called("cancel_job")
+        raise JobNotFoundError(job_id)
+
+    async def retry_job(self, job_id: str) -> None:
+        await self._called("retry_job")
         raise JobNotFoundError(job_id)
 
     async def claim_next_pending_job(
@@ -189,8 +202,8 @@ class MockDatabase:
     async def deregister_node(self, node_id: str) -> None:
         await self._called("deregister_node")
 
-    async def wake_ups(self) -> AsyncGenerator[None, None]:
+    async def wake_ups(self) -> AsyncGenerator[WakeUp, None]:
         while True:
             await self.wake.wait()
             self.wake.clear()
-            yield
+            yield self.wake_up

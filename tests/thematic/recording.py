@@ -3,7 +3,7 @@
 import json
 import logging
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from app.domain.errors import JobCancelledError
 
@@ -34,6 +34,15 @@ class RecordingContext:
     def check_cancelled(self) -> None:
         if self.cancelled:
             raise JobCancelledError
+
+    def retry_later(self, delay_seconds: float, reason: str) -> NoReturn:
+        raise AssertionError(reason)
+
+    def give_up(self, reason: str) -> NoReturn:
+        raise AssertionError(reason)
+
+    def nothing_to_do(self, reason: str) -> NoReturn:
+        raise AssertionError(reason)
 
     async def progress(
         self, fraction: float, stage: str | None = None, message: str | None = None

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from support.mock_database import MockDatabase, claimed_job
 
-from app.domain.jobs import Cause, ClaimedJob, Registration
+from app.domain.jobs import Cause, ClaimedJob, Limits, Registration
 from app.domain.lifecycle import Completed, Died, Outcome
 from app.orchestrator.manager import QueueManager
 from app.orchestrator.options import ManagerOptions
@@ -33,6 +33,8 @@ class FakeWorker:
         self.run_seconds = run_seconds
         self.stop_reason: StopReason | None = None
         self.has_outcome = False
+        self.process_id = self.pid
+        self.memory_bytes: int | None = None
         self.ends_on_stop = True
         self.is_killed = asyncio.Event()
         self.may_be_emptied = asyncio.Event()
@@ -51,8 +53,17 @@ class FakeWorker:
 
     def seen(self) -> LiveWorker:
         return LiveWorker(
-            self.job.claim, self.run_seconds, self.job.timeout_seconds, is_storing=self.has_outcome
+            self.job.claim,
+            self.job.limits,
+            alive_seconds=self.run_seconds,
+            run_seconds=self.run_seconds,
+            is_loaded=True,
+            memory_bytes=self.memory_bytes,
+            is_storing=self.has_outcome,
         )
+
+    def note_memory(self, memory_bytes: int | None) -> None:
+        self.memory_bytes = memory_bytes
 
     def watch(self, on_end: Callable[[], None]) -> None:
         self._on_end = on_end
@@ -120,6 +131,7 @@ class Node:
             "heartbeat_interval_seconds": 60.0,
             "node_lease_seconds": 240.0,
             "shutdown_grace_seconds": 0.0,
+            "default_limits": Limits(),
         }
         self.manager = QueueManager(
             lambda: self.db,

@@ -328,7 +328,7 @@ async def test_an_overdue_job_is_stopped_while_the_database_hangs() -> None:
     await asyncio.sleep(0)
 
     for _ in range(2):
-        await node.manager._limit_once()
+        await node.manager._enforcer.enforce()
 
     assert isinstance(overdue.stop_reason, Overran)
     assert overdue.is_killed.is_set()

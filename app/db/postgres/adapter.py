@@ -24,7 +24,12 @@ from app.db.postgres.connections import (
 from app.db.postgres.listener import DebouncedNotify, WakeUpListener
 from app.db.postgres.rows import finish_arguments, job_from_row, job_uuid
 from app.db.postgres.statements import STATEMENTS
-from app.domain.errors import DatabaseUnavailableError, JobNotFoundError, LeaseLostError
+from app.domain.errors import (
+    DatabaseUnavailableError,
+    IllegalTransitionError,
+    JobNotFoundError,
+    LeaseLostError,
+)
 from app.domain.jobs import (
     INLINE_PAYLOAD_BYTES,
     MAX_CHECKPOINT_BYTES,
@@ -44,13 +49,15 @@ from app.domain.jobs import (
     Progress,
     RunningJob,
     Usage,
+    WakeUp,
 )
 from app.domain.json_values import check_size, check_storable, dump_storable
-from app.domain.lifecycle import Verdict
+from app.domain.lifecycle import JobEvent, Verdict
 from app.telemetry import Telemetry, default_telemetry
 
 _Row = TypeVar("_Row")
 _INSERT_TRIES: Final = 2
+_CONTROL_TRIES: Final = 3
 
 
 class PostgresJobsDB:
@@ -136,7 +143,10 @@ class PostgresJobsDB:
             options.run_at,
             options.delay_seconds,
             options.max_attempts or 1,
-            options.timeout_seconds,
+            options.limits.timeout_seconds,
+            options.limits.start_timeout_seconds,
+            options.limits.stall_seconds,
+            options.limits.memory_limit_bytes,
             list(options.tags),
             dump_storable(dict(options.metadata), "metadata", MAX_METADATA_BYTES),
             options.submitted_by or "",
@@ -150,7 +160,7 @@ class PostgresJobsDB:
                 if not tries_left:
                     raise
         if options.run_at is None and options.delay_seconds <= 0:
-            self._request_wake_up()
+            self._request_wake_up(WakeUp.JOBS)
         return job_id
 
     async def get_job(self, job_id: str) -> Job:
@@ -186,6 +196,42 @@ class PostgresJobsDB:
         if row is None:
             raise JobNotFoundError(job_id)
         return None if row["result"] is None else row["result"].encode()
+
+    # -- ending and starting over -------------------------------------------------------------
+
+    async def cancel_job(self, job_id: str) -> JobStatus:
+        """See DBInterface."""
+        for _ in range(_CONTROL_TRIES):
+            asked = await self._fetch_row("cancel_job", job_uuid(job_id))
+            if asked is not None:
+                status = JobStatus(asked["status"])
+                if status is JobStatus.RUNNING:
+                    self._request_wake_up(WakeUp.CONTROL)
+                return status
+            status = await self._get_status(job_id)
+            if status is JobStatus.CANCELLED:
+                return status
+            if status.is_terminal:
+                raise IllegalTransitionError(status, JobEvent.CANCELLED)
+        # Ended and revived between the two looks, again and again.
+        raise DatabaseUnavailableError(f"job {job_id} changes too quickly")
+
+    async def retry_job(self, job_id: str) -> None:
+        """See DBInterface."""
+        for _ in range(_CONTROL_TRIES):
+            if await self._fetch_row("retry_job", job_uuid(job_id)) is not None:
+                self._request_wake_up(WakeUp.JOBS)
+                return
+            status = await self._get_status(job_id)
+            if not status.is_terminal:
+                raise IllegalTransitionError(status, JobEvent.REVIVED)
+        raise DatabaseUnavailableError(f"job {job_id} changes too quickly")
+
+    async def _get_status(self, job_id: str) -> JobStatus:
+        row = await self._fetch_row("get_status", job_uuid(job_id))
+        if row is None:
+            raise JobNotFoundError(job_id)
+        return JobStatus(row["status"])
 
     # -- claiming -----------------------------------------------------------------------------
 
@@ -268,7 +314,7 @@ class PostgresJobsDB:
         arguments = finish_arguments(claim, verdict, usage)
         is_settled = await self._fetch_row("finish_job", *arguments) is not None
         if is_settled and verdict.status is JobStatus.PENDING and verdict.delay_seconds <= 0:
-            self._request_wake_up()
+            self._request_wake_up(WakeUp.JOBS)
         return is_settled
 
     async def rescue_job(self, claim: Claim, verdict: Verdict) -> bool:
@@ -306,12 +352,12 @@ class PostgresJobsDB:
 
     # -- wake-ups -----------------------------------------------------------------------------
 
-    async def wake_ups(self) -> AsyncGenerator[None, None]:
+    async def wake_ups(self) -> AsyncGenerator[WakeUp, None]:
         """See DBInterface."""
         listening = WakeUpListener(self._listen_dsn, self._telemetry).wake_ups()
         try:
-            async for _ in listening:
-                yield
+            async for wake_up in listening:
+                yield wake_up
         finally:
             await listening.aclose()
 
@@ -331,9 +377,9 @@ class PostgresJobsDB:
             await pool
         return pool
 
-    def _request_wake_up(self) -> None:
+    def _request_wake_up(self, wake_up: WakeUp) -> None:
         if self._notify is not None:
-            self._notify.request()
+            self._notify.request(wake_up)
 
     @asynccontextmanager
     async def _borrowed(

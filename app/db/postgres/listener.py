@@ -7,6 +7,7 @@ deaf listener costs latency and never a job. It must never hold a transaction op
 """
 
 import asyncio
+import functools
 import secrets
 from collections.abc import AsyncGenerator
 from typing import Any, Final
@@ -14,10 +15,11 @@ from typing import Any, Final
 import asyncpg
 
 from app.db.postgres.connections import CLOSE_SECONDS, close_quietly, connect
+from app.domain.jobs import WakeUp
 from app.loops import retry_delay_seconds
 from app.telemetry import Telemetry
 
-WAKE_CHANNEL: Final = "haulage_wake"
+CHANNELS: Final = {WakeUp.JOBS: "haulage_wake", WakeUp.CONTROL: "haulage_control"}
 PROBE_INTERVAL_SECONDS: Final = 10.0
 PROBE_TIMEOUT_SECONDS: Final = 3.0
 NOTIFY_INTERVAL_SECONDS: Final = 0.02
@@ -50,21 +52,22 @@ class WakeUpListener:
         # Its own channel: other listeners are not woken by our probes.
         self._probe_channel = f"haulage_probe_{secrets.token_hex(6)}"
         self._woken = asyncio.Event()
+        self._woken_for = WakeUp(0)
         self._proved = asyncio.Event()
         self._gone = asyncio.Event()
 
-    async def wake_ups(self) -> AsyncGenerator[None, None]:
-        """Yield for every burst of notifications and after every reconnect."""
+    async def wake_ups(self) -> AsyncGenerator[WakeUp, None]:
+        """Yield for every burst of notifications, and everything after every reconnect."""
         failures = 0
         while True:
             connection = None
             try:
                 connection = await self._listen()
                 failures = 0
-                self._telemetry.emit("listener.connected", channel=WAKE_CHANNEL)
-                yield
-                async for _ in self._until_lost(connection):
-                    yield
+                self._telemetry.emit("listener.connected", channels=",".join(CHANNELS.values()))
+                yield WakeUp.JOBS | WakeUp.CONTROL
+                async for wake_up in self._until_lost(connection):
+                    yield wake_up
                 self._telemetry.emit("listener.disconnected", reason="no answer to its own probe")
             except _CONNECTION_FAULTS as error:
                 failures += 1
@@ -80,14 +83,16 @@ class WakeUpListener:
         self._gone.clear()
         connection.add_termination_listener(lambda _: self._gone.set())
         try:
-            await connection.add_listener(WAKE_CHANNEL, self._on_wake)
+            for wake_up, channel in CHANNELS.items():
+                await connection.add_listener(channel, functools.partial(self._on_wake, wake_up))
             await connection.add_listener(self._probe_channel, self._on_probe)
         except BaseException:
             connection.terminate()
             raise
         return connection
 
-    def _on_wake(self, *_: Any) -> None:
+    def _on_wake(self, wake_up: WakeUp, *_: Any) -> None:
+        self._woken_for |= wake_up
         self._woken.set()
 
     def _on_probe(self, *_: Any) -> None:
@@ -95,14 +100,15 @@ class WakeUpListener:
 
     async def _until_lost(
         self, connection: "asyncpg.Connection[asyncpg.Record]"
-    ) -> AsyncGenerator[None, None]:
+    ) -> AsyncGenerator[WakeUp, None]:
         while True:
             woken = await self._first_of(self._woken, self._gone, self._probe_interval_seconds)
             if self._gone.is_set():
                 return
             if woken:
                 self._woken.clear()
-                yield
+                wake_up, self._woken_for = self._woken_for, WakeUp(0)
+                yield wake_up
             elif not await self._hears(connection):
                 return
 
@@ -133,7 +139,7 @@ class WakeUpListener:
 
 
 class DebouncedNotify:
-    """Sends one NOTIFY for many wishes: the first at once, later ones at most each 20 ms.
+    """Sends one NOTIFY a channel for many wishes: the first at once, later ones each 20 ms.
 
     Sent after the inserting transaction on a connection of its own: inside it, NOTIFY takes a
     database-wide lock at commit (measured: 0.2 to 0.35 of the insert rate with 32 committers).
@@ -150,13 +156,13 @@ class DebouncedNotify:
     ) -> None:
         self._pool = pool
         self._interval_seconds = interval_seconds
-        self._is_wanted = False
+        self._wanted = WakeUp(0)
         self._task: asyncio.Task[None] | None = None
         self.sent = 0
 
-    def request(self) -> None:
+    def request(self, wake_up: WakeUp = WakeUp.JOBS) -> None:
         """Have schedulers woken soon; returns at once."""
-        self._is_wanted = True
+        self._wanted |= wake_up
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._send_wanted(), name="haulage-notify")
 
@@ -171,11 +177,12 @@ class DebouncedNotify:
         await close_quietly(self._pool, CLOSE_SECONDS)
 
     async def _send_wanted(self) -> None:
-        while self._is_wanted:
-            self._is_wanted = False
+        while wanted := self._wanted:
+            self._wanted = WakeUp(0)
+            statements = [f"notify {CHANNELS[wake_up]}" for wake_up in wanted]
             try:
                 async with self._pool.acquire(timeout=2.0) as connection:
-                    await connection.execute(f"notify {WAKE_CHANNEL}", timeout=2.0)
+                    await connection.execute(";".join(statements), timeout=2.0)
                 self.sent += 1
             except _CONNECTION_FAULTS:
                 # Polling covers it, and the next insert tries again.

@@ -7,7 +7,7 @@ import asyncpg
 
 from app.db.ids import as_uuid
 from app.domain.errors import JobNotFoundError
-from app.domain.jobs import Cause, Claim, ErrorInfo, Job, JobStatus, Progress, Usage
+from app.domain.jobs import Cause, Claim, ErrorInfo, Job, JobStatus, Limits, Progress, Usage
 from app.domain.lifecycle import Verdict
 
 
@@ -58,7 +58,12 @@ def job_from_row(row: asyncpg.Record) -> Job:
         node_losses=row["node_losses"],
         node_id=row["node_id"],
         pid=row["pid"],
-        timeout_seconds=row["timeout_seconds"],
+        limits=Limits(
+            row["timeout_seconds"],
+            row["start_timeout_seconds"],
+            row["stall_seconds"],
+            row["memory_limit_bytes"],
+        ),
         tags=tuple(row["tags"]),
         metadata=json.loads(row["metadata"]),
         created_at=row["created_at"],

@@ -58,6 +58,9 @@ select
     c.max_attempts,
     c.node_losses,
     c.timeout_seconds,
+    c.start_timeout_seconds,
+    c.stall_seconds,
+    c.memory_limit_bytes,
     c.started_at as claimed_at,
     -- Large payloads do not pass through the scheduler; their worker reads them.
     case when octet_length(p.payload::text) <= $4 then p.payload::text end as payload
@@ -75,7 +78,6 @@ where status = 'running' and ($1::uuid is null or node_id = $1);
 -- What the database believes to run on node $1.
 select
     id::text as id, claim_no, node_id::text as node_id, attempt, max_attempts, node_losses,
-    timeout_seconds,
     extract(epoch from now() - started_at)::float8 as run_seconds,
     cancel_requested_at is not null as cancel_requested
 from haulage.jobs
@@ -85,7 +87,7 @@ where status = 'running' and node_id = $1;
 -- Running jobs, at most $1, whose node can no longer speak for them.
 select
     j.id::text as id, j.claim_no, j.node_id::text as node_id, j.attempt, j.max_attempts,
-    j.node_losses, j.timeout_seconds,
+    j.node_losses,
     extract(epoch from now() - j.started_at)::float8 as run_seconds,
     j.cancel_requested_at is not null as cancel_requested
 from haulage.jobs j

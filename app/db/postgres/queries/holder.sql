@@ -94,13 +94,16 @@ where job_id = $1 and stage = $2;
 -- name: finish_job
 -- The end of an attempt, all of it or nothing: status, attempt row, result, event.
 with
+-- A job that is to be cancelled gets no further attempt. Decided here, under the row's lock: a wish
+-- that comes before this statement is seen, one that comes after finds the job pending.
 ended as (
     update haulage.jobs
-    set status = $3,
+    set status = case when $3 = 'pending' and cancel_requested_at is not null
+            then 'cancelled' else $3 end,
         attempt = attempt + $4,
         node_losses = node_losses + $5,
         run_at = case when $3 = 'pending' then now() + make_interval(secs => $6) else run_at end,
-        finished_at = case when $3 <> 'pending' then now() end
+        finished_at = case when $3 <> 'pending' or cancel_requested_at is not null then now() end
     where id = $1 and claim_no = $2 and status = 'running'
     returning id, claim_no, attempt, status
 ),

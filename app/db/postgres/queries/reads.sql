@@ -5,7 +5,8 @@
 select
     j.id::text as id, j.status, j.pipeline, j.queue, j.priority::int as priority,
     j.attempt, j.max_attempts, j.claim_no, j.node_losses,
-    j.node_id::text as node_id, a.pid, j.timeout_seconds,
+    j.node_id::text as node_id, a.pid,
+    j.timeout_seconds, j.start_timeout_seconds, j.stall_seconds, j.memory_limit_bytes,
     j.tags, j.metadata::text as metadata,
     j.created_at, j.run_at, j.started_at, j.finished_at, j.cancel_requested_at,
     a.progress_fraction, a.progress_stage, a.progress_message,
@@ -43,8 +44,8 @@ from (
 order by id;
 
 -- name: get_result
--- Whether the job exists, and its result as stored.
+-- Whether the job exists, and its result as stored; that of an earlier life does not count.
 select r.result::text as result
 from haulage.jobs j
-left join haulage.job_results r on r.job_id = j.id
+left join haulage.job_results r on r.job_id = j.id and j.status = 'completed'
 where j.id = $1;

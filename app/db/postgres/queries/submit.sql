@@ -6,14 +6,15 @@
 with
 job as (
     insert into haulage.jobs (
-        id, pipeline, queue, priority, run_at, max_attempts, timeout_seconds,
+        id, pipeline, queue, priority, run_at, max_attempts,
+        timeout_seconds, start_timeout_seconds, stall_seconds, memory_limit_bytes,
         tags, metadata, submitted_by
     )
     values (
         $1, $2, $3, $4,
         -- A delay counts on the database's clock, never on the caller's.
         coalesce($5::timestamptz, now()) + make_interval(secs => $6),
-        $7, $8, $9, $10, $11
+        $7, $8, $9, $10, $11, $12, $13, $14
     )
     on conflict (id) do nothing
     returning id
@@ -24,4 +25,4 @@ event as (
     select id, 0, 0, 'status', 'pending' from job
 )
 insert into haulage.job_payloads (job_id, payload)
-select id, $12::jsonb from job;
+select id, $15::jsonb from job;

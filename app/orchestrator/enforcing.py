@@ -1,0 +1,74 @@
+"""Limits of running workers: look at what each uses, end what exceeds, escalate what clings.
+
+Needs no database, so it goes on while that is away or while the watchdog's pass hangs in it.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from app.domain.jobs import Cause
+from app.domain.lifecycle import Overran
+from app.orchestrator import recovery
+from app.orchestrator.processes import WorkerProcess
+from app.telemetry import Telemetry
+
+# Memory that grows on past its limit by this much is not given the grace of the ladder.
+RUNAWAY_FACTOR: Final = 1.25
+
+
+class LimitEnforcer:
+    """Ends workers that exceed a limit, each by the ladder.
+
+    Args:
+        processes: job id -> worker; read only, it changes under our feet.
+        measure_memory: bytes used by a worker and everything that it started, by pid.
+    """
+
+    def __init__(
+        self,
+        processes: Mapping[str, WorkerProcess],
+        kill_grace_seconds: float,
+        telemetry: Telemetry,
+        measure_memory: Callable[[int, int | None], int | None],
+    ) -> None:
+        self._processes = processes
+        self._kill_grace_seconds = kill_grace_seconds
+        self._telemetry = telemetry
+        self._measure_memory = measure_memory
+
+    async def enforce(self) -> None:
+        """One look at every worker and its consequences."""
+        workers = list(self._processes.values())
+        # Reading /proc takes milliseconds: not on the event loop.
+        used = await asyncio.to_thread(self._measure, workers)
+        for worker, memory_bytes in zip(workers, used, strict=True):
+            worker.note_memory(memory_bytes)
+        self.end_overdue()
+        for worker in list(self._processes.values()):
+            worker.escalate(self._kill_grace_seconds)
+
+    def end_overdue(self) -> None:
+        """Begin to end what exceeds a limit by what is known now."""
+        workers = {worker.job.claim: worker for worker in self._processes.values()}
+        overdue = recovery.find_overdue([worker.seen() for worker in workers.values()])
+        for claim, outcome in overdue.items():
+            worker = workers[claim]
+            if worker.stop_reason is None:
+                self._telemetry.emit("job.overdue", job=claim.job_id, reason=outcome.description)
+            worker.stop(outcome)
+            if _is_runaway(outcome, worker):
+                worker.kill()
+
+    def _measure(self, workers: list[WorkerProcess]) -> list[int | None]:
+        return [
+            self._measure_memory(worker.process_id, worker.job.memory_limit_bytes)
+            for worker in workers
+        ]
+
+
+def _is_runaway(outcome: object, worker: WorkerProcess) -> bool:
+    if not isinstance(outcome, Overran) or outcome.cause is not Cause.OUT_OF_MEMORY:
+        return False
+    used, limit = worker.memory_bytes, worker.job.memory_limit_bytes
+    return used is not None and limit is not None and used > RUNAWAY_FACTOR * limit
