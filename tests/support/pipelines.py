@@ -44,7 +44,6 @@ PIPELINES: Mapping[str, Any] = {
         "arguments": {"greeting": "Hullo", "marks": 3},
     },
     "import-exits": "support.broken.exits:Never",
-    "import-hangs": "support.broken.hangs:Never",
     "import-raises": "support.broken.raises:Never",
     "no-such-class": "support.pipelines:Nowhere",
     "no-such-module": "support.nowhere:Never",

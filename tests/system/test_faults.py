@@ -190,7 +190,7 @@ def test_results_and_errors_that_cannot_be_stored_end_the_job_all_the_same(
 # -- limits ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pipeline", ["stubborn", "clinging", "import-hangs"])
+@pytest.mark.parametrize("pipeline", ["stubborn", "clinging"])
 def test_a_job_past_its_limit_is_ended_whatever_it_does(
     service: Service, shared_url: str, pipeline: str
 ) -> None:

@@ -1,0 +1,236 @@
+"""Cancelling and retrying with real processes: what is told is what is."""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.processes import descendants, living
+from support.service import Service, process_exists, wait_until
+from support.sql import attempts, holding, job_row, rows
+from system.conftest import Start
+
+
+def cancel(service: Service, job_id: str) -> tuple[int, str]:
+    response = service.client.post(f"/jobs/{job_id}/cancel")
+    body = response.json()
+    return response.status_code, body["status"] if response.is_success else body["job_status"]
+
+
+def retry(service: Service, job_id: str) -> int:
+    return service.client.post(f"/jobs/{job_id}/retry").status_code
+
+
+def message_pids(job: dict[str, Any]) -> list[int]:
+    """The processes that a pipeline told of in its progress."""
+    return [int(pid) for pid in job["progress"]["message"].split()]
+
+
+@pytest.mark.parametrize("pipeline", ["grandchild", "stubborn", "cooperative"])
+def test_a_cancelled_job_leaves_no_process(service: Service, pipeline: str) -> None:
+    job_id = service.enqueue({"gate": "never"}, pipeline, max_attempts=5)
+    stage = "working" if pipeline == "cooperative" else "grandchild"
+    job = service.wait_for_stage(job_id, stage)
+    pids = {job["pid"], *message_pids(job)}
+
+    assert cancel(service, job_id) == (202, "running")
+    ended = service.wait_for_end(job_id)
+
+    assert ended["status"] == "cancelled"
+    # It is told only when nothing of it runs any more.
+    assert not living(pids)
+    assert (ended["attempt"], ended["error"]) == (1, None)
+    assert cancel(service, job_id) == (200, "cancelled")
+
+
+def test_a_cancel_is_heard_at_once(start: Start) -> None:
+    # Neither by the watchdog's look nor by a poll: both are far away.
+    with start(watchdog_interval_seconds=60, poll_interval_seconds=60) as service:
+        job_id = service.enqueue({"gate": "never"}, "gate")
+        service.wait_for_stage(job_id, "waiting")
+
+        cancel(service, job_id)
+
+        assert service.wait_for_end(job_id, timeout_seconds=10)["status"] == "cancelled"
+
+
+def test_a_cancel_is_found_by_looking_when_nobody_is_notified(start: Start) -> None:
+    with start(notify=False) as service:
+        job_id = service.enqueue({"gate": "never"}, "gate")
+        service.wait_for_stage(job_id, "waiting")
+
+        cancel(service, job_id)
+
+        assert service.wait_for_end(job_id)["status"] == "cancelled"
+
+
+def test_a_job_is_cancelled_through_another_node(start: Start) -> None:
+    with start("worker"), start("api") as api:
+        job_id = api.enqueue({"gate": "never"}, "gate")
+        pid = api.wait_for_stage(job_id, "waiting")["pid"]
+
+        assert cancel(api, job_id) == (202, "running")
+
+        assert api.wait_for_end(job_id)["status"] == "cancelled"
+        assert not process_exists(pid)
+
+
+def test_what_a_job_keeps_when_told_is_there_for_its_retry(service: Service) -> None:
+    job_id = service.enqueue({}, "saves-when-told")
+    service.wait_for_stage(job_id, "working")
+    cancel(service, job_id)
+    assert service.wait_for_end(job_id)["status"] == "cancelled"
+
+    assert retry(service, job_id) == 200
+
+    assert service.wait_for_end(job_id)["status"] == "completed"
+    assert service.result(job_id) == {"rows": 3}
+
+
+def test_a_pending_job_never_starts_once_it_is_cancelled(start: Start, database_url: str) -> None:
+    with start(max_concurrent_jobs=1) as service:
+        running = service.enqueue({"gate": "never"}, "gate")
+        service.wait_for_stage(running, "waiting")
+        waiting = service.enqueue({}, "demo-echo")
+
+        assert cancel(service, waiting) == (200, "cancelled")
+        cancel(service, running)
+        assert service.wait_for_end(running)["status"] == "cancelled"
+        # The slot is free again, and what comes later runs.
+        assert service.wait_for_end(service.enqueue({}, "demo-echo"))["status"] == "completed"
+    assert attempts(database_url, waiting) == []
+
+
+def test_a_job_that_waits_for_its_retry_is_cancelled_at_once(
+    service: Service, shared_url: str
+) -> None:
+    job_id = service.enqueue({"message": "no"}, "demo-fail", max_attempts=2)
+    wait_until(lambda: service.job(job_id)["error"], "end of the first attempt")
+
+    assert cancel(service, job_id) == (200, "cancelled")
+
+    assert [a["outcome"] for a in attempts(shared_url, job_id)] == ["failed"]
+
+
+@pytest.mark.parametrize("is_result_first", [True, False], ids=["result first", "cancel first"])
+def test_whoever_reaches_the_row_first_wins(
+    start: Start, database_url: str, tmp_path: Path, *, is_result_first: bool
+) -> None:
+    gate = tmp_path / "gate"
+    with start(kill_grace_seconds=20) as service:
+        job_id = service.enqueue({"gate": str(gate)}, "gate")
+        pid = service.wait_for_stage(job_id, "waiting")["pid"]
+        lock = f"select 1 from haulage.jobs where id = '{job_id}' for update"  # noqa: S608  our id
+        if is_result_first:
+            with holding(database_url, lock):
+                gate.touch()
+                _wait_for_blocked(database_url, "%update haulage.jobs%set status%")
+                # The run is over: what comes now comes too late, though the row still says running.
+            assert service.wait_for_end(job_id)["status"] == "completed"
+            assert cancel(service, job_id) == (409, "completed")
+        else:
+            assert cancel(service, job_id) == (202, "running")
+            gate.touch()
+            # It may have seen its gate before the signal; either way it tells one story.
+            ended = service.wait_for_end(job_id)
+            outcome = attempts(database_url, job_id)[0]["outcome"]
+            assert ended["status"] == outcome
+            assert ended["status"] in {"cancelled", "completed"}
+        wait_until(lambda: not process_exists(pid), "end of the worker")
+
+
+def test_a_cancel_between_result_and_end_does_not_throw_the_result_away(
+    start: Start, database_url: str, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    with start() as service:
+        job_id = service.enqueue({"gate": str(gate)}, "gate")
+        service.wait_for_stage(job_id, "waiting")
+        # The attempt's row is the second one that an end needs; the wish needs only the first.
+        lock = f"select 1 from haulage.job_attempts where job_id = '{job_id}' for update"  # noqa: S608
+        with holding(database_url, lock):
+            gate.touch()
+            _wait_for_blocked(database_url, "%update haulage.job%")
+        assert service.wait_for_end(job_id)["status"] == "completed"
+        assert service.result(job_id) == {"attempt": 1}
+
+
+def test_a_cancel_outlives_the_node_that_was_to_do_it(
+    start: Start, database_url: str, tmp_path: Path
+) -> None:
+    lease = {"node_lease_seconds": 2, "heartbeat_interval_seconds": 0.4}
+    with start("api", **lease) as api:
+        with start("worker", **lease) as worker:
+            job_id = api.enqueue({"gate": "never"}, "gate", max_attempts=3)
+            pid = api.wait_for_stage(job_id, "waiting")["pid"]
+            os.kill(worker.pid, signal.SIGSTOP)
+            assert cancel(api, job_id) == (202, "running")
+            os.kill(worker.pid, signal.SIGKILL)
+        wait_until(lambda: not process_exists(pid), "end of the orphan")
+        with start("worker", **lease):
+            assert api.wait_for_end(job_id)["status"] == "cancelled"
+    assert [a["outcome"] for a in attempts(database_url, job_id)] == ["lost"]
+
+
+def test_a_cancelled_job_is_not_given_back_by_a_shutdown(start: Start, database_url: str) -> None:
+    with start(shutdown_grace_seconds=0, kill_grace_seconds=60) as service:
+        job_id = service.enqueue({}, "clinging")
+        service.wait_for_stage(job_id, "clinging")
+        cancel(service, job_id)
+        processes = descendants(service.pid)
+        assert service.stop() == 0
+        wait_until(lambda: not living(processes), f"end of {processes}")
+    assert job_row(database_url, job_id)["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("pipeline", ["demo-echo", "demo-fail"])
+def test_an_ended_job_runs_again_when_it_is_retried(
+    service: Service, shared_url: str, pipeline: str
+) -> None:
+    job_id = service.enqueue({"n": 1}, pipeline)
+    status = service.wait_for_end(job_id)["status"]
+
+    assert retry(service, job_id) == 200
+    wait_until(lambda: len(attempts(shared_url, job_id)) == 2, "second attempt")
+
+    assert service.wait_for_end(job_id)["status"] == status
+    first, second = attempts(shared_url, job_id)
+    assert (first["attempt"], second["attempt"]) == (1, 1)
+    assert (first["claim_no"], second["claim_no"]) == (1, 2)
+    assert first["outcome"] == second["outcome"] == status
+
+
+async def test_many_cancels_at_once_give_one_end(service: Service, shared_url: str) -> None:
+    job_id = service.enqueue({"gate": "never"}, "gate")
+    service.wait_for_stage(job_id, "waiting")
+
+    answers = await asyncio.gather(
+        *(asyncio.to_thread(service.client.post, f"/jobs/{job_id}/cancel") for _ in range(20))
+    )
+
+    assert {answer.status_code for answer in answers} <= {200, 202}
+    assert service.wait_for_end(job_id)["status"] == "cancelled"
+    told = rows(
+        shared_url,
+        "select stage from haulage.job_events where job_id = $1::text::uuid and kind = 'status'"
+        " order by id",
+        job_id,
+    )
+    assert [row["stage"] for row in told] == ["pending", "running", "cancelled"]
+    assert json.loads(answers[0].text)["id"] == job_id
+
+
+def _wait_for_blocked(url: str, statement: str) -> None:
+    """Until a session of ours really waits for a lock with this statement."""
+    wait_until(
+        lambda: rows(
+            url,
+            "select pid from pg_stat_activity where datname = current_database()"
+            " and wait_event_type = 'Lock' and query ilike $1",
+            statement,
+        ),
+        f"a blocked {statement}",
+    )
