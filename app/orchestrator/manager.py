@@ -29,9 +29,10 @@ from app.domain.lifecycle import (
 )
 from app.loops import Backoff, PeriodicLoop
 from app.orchestrator import recovery
+from app.orchestrator.launching import WorkerLauncher, WorkerStartError
 from app.orchestrator.lease import NodeLease
 from app.orchestrator.options import ManagerOptions
-from app.orchestrator.processes import WorkerLauncher, WorkerProcess, WorkerStartError
+from app.orchestrator.processes import StopReason, WorkerProcess
 from app.orchestrator.reaping import Reaper
 from app.orchestrator.rescue import rescue_lost
 from app.orchestrator.settling import Settlements
@@ -85,6 +86,8 @@ class QueueManager:
         self._settlements = Settlements(self.db, self._telemetry)
         # Job id -> its process here and now; never the truth about a job's state.
         self._running_processes: dict[str, WorkerProcess] = {}
+        # Claims on their way to a process, with the reason why they are not to run any more.
+        self._launching: dict[Claim, StopReason | None] = {}
         self._reaper = Reaper(self._settlements, self._telemetry, self._judge)
         # A node that cannot start processes must not use up the queue.
         self._starting = Backoff(first_seconds=1.0)
@@ -126,7 +129,7 @@ class QueueManager:
 
     async def start(self) -> None:
         """Register the node and start its loops on the running event loop."""
-        self._launcher.warm_up()
+        await self._launcher.warm_up()
         try:
             await self._lease.register()
         except BaseException:
@@ -156,6 +159,7 @@ class QueueManager:
             return
         self._is_draining = True
         self._grace_end = time.monotonic() + self._options.shutdown_grace_seconds
+        self._give_up_launching(Released())
         self._telemetry.emit("manager.draining", running=len(self._running_processes))
 
     async def stop(self) -> None:
@@ -214,13 +218,17 @@ class QueueManager:
         if free == 0:
             return 0
         claimed = await self.db.claim_pending_jobs(self.node_id, free, tuple(self._pipelines))
-        for job in claimed:
-            self._telemetry.emit(
-                "job.claimed", job=job.id, pipeline=job.pipeline, attempt=job.attempt
-            )
-            await self._spawn_worker(job)
-            # Starting blocks for some milliseconds: others get their turn in between.
-            await asyncio.sleep(0)
+        self._launching = dict.fromkeys(job.claim for job in claimed)
+        self._look_for_drain()
+        try:
+            for job in claimed:
+                self._telemetry.emit(
+                    "job.claimed", job=job.id, pipeline=job.pipeline, attempt=job.attempt
+                )
+                await self._spawn_worker(job)
+        finally:
+            # What is left after a cancellation has no process: shutdown gives it back.
+            self._launching.clear()
         return len(claimed)
 
     async def _free_slots(self) -> int:
@@ -233,15 +241,18 @@ class QueueManager:
 
     async def _spawn_worker(self, job: ClaimedJob) -> None:
         """Start the job's process; where none comes up, give the job back with the reason."""
-        if self._is_draining:
-            await self._settlements.settle(job.claim, job, Released())
+        if reason := self._launching.get(job.claim):
+            await self._settlements.settle(job.claim, job, reason)
+            self._launching.pop(job.claim)
             return
         try:
-            worker = self._launcher.launch(job, self._pipelines[job.pipeline])
+            worker = await self._launcher.launch(job, self._pipelines[job.pipeline])
         except (WorkerStartError, KeyError) as error:
             self._telemetry.emit("worker.start_failed", job=job.id, reason=str(error))
             self._starting.note_failure()
-            await self._settlements.settle(job.claim, job, NotStarted(str(error)))
+            outcome = self._launching.get(job.claim) or NotStarted(str(error))
+            await self._settlements.settle(job.claim, job, outcome)
+            self._launching.pop(job.claim, None)
             return
         self._starting.note_success()
         # Claimed anew while its last process lives on here: that one has lost.
@@ -251,6 +262,18 @@ class QueueManager:
         self._running_processes[job.id] = worker
         worker.watch(self._on_process_end)
         self._telemetry.emit("worker.started", job=job.id, pid=worker.pid)
+        # While it started the node may have begun to drain, or lost its lease.
+        if reason := self._launching.pop(job.claim, None):
+            worker.kill(reason)
+
+    def _look_for_drain(self) -> None:
+        # The claim may have been under way when it began.
+        if self._is_draining:
+            self._give_up_launching(Released())
+
+    def _give_up_launching(self, reason: StopReason) -> None:
+        for claim, earlier in self._launching.items():
+            self._launching[claim] = earlier or reason
 
     def _on_process_end(self) -> None:
         self._process_ended.set()
@@ -295,7 +318,11 @@ class QueueManager:
         self._stop_overdue()
         await self._reap_finished()
         rows = await self.db.list_running_jobs(self.node_id)
-        rows = [row for row in rows if row.claim not in self._reaper.claims]
+        rows = [
+            row
+            for row in rows
+            if row.claim not in self._reaper.claims and row.claim not in self._launching
+        ]
         findings = recovery.compare(rows, self._live_workers(), self._suspects)
         self._suspects = findings.suspects
         for worker in self._processes_of(findings.cancelled):
@@ -353,6 +380,7 @@ class QueueManager:
             self._telemetry.emit("node.lease_lost", node=self.node_id, killed=len(unfinished))
         for worker in unfinished:
             worker.kill(NodeLost(self.node_id))
+        self._give_up_launching(NodeLost(self.node_id))
 
     # -- shutdown -----------------------------------------------------------------------------
 
@@ -365,6 +393,8 @@ class QueueManager:
             worker.kill()
         killed = time.monotonic() + FINAL_KILL_SECONDS
         await self._reap_until(lambda: killed)
+        for worker in self._running_processes.values():
+            worker.destroy()
 
     async def _reap_until(self, end: Callable[[], float]) -> None:
         """Settle what ends before `end()`, which is asked anew: a second signal moves it."""
@@ -400,6 +430,7 @@ class QueueManager:
             self._wake_up_task.cancel()
             await asyncio.gather(self._wake_up_task, return_exceptions=True)
         await asyncio.gather(self._reaper.close(), self._settlements.close())
+        await self._launcher.close()
         await asyncio.gather(self.db.close(), self._lease_db.close())
 
     async def _bounded(self, what: str, work: Awaitable[None], timeout_seconds: float) -> None:
