@@ -17,6 +17,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -42,9 +43,9 @@ START_SECONDS: Final = 10.0
 WARM_UP_SECONDS: Final = 30.0
 UNWANTED_SECONDS: Final = 1.0
 EXIT_CODE_SECONDS: Final = 0.5
-CLOSE_SECONDS: Final = 0.5
+CLOSE_SECONDS: Final = 0.2
 
-_RECHECK_SECONDS: Final = 0.05
+_RECHECK_SECONDS: Final = 0.02
 _SINGLE_THREADED: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 _T = TypeVar("_T")
@@ -94,6 +95,19 @@ class ProcessThread:
         """Close it once it has ended."""
         self.submit(partial(self._unclosed.append, process))
 
+    async def clear(self, timeout_seconds: float) -> bool:
+        """Return when every process that was given back is closed; False after the time-out."""
+        end = time.monotonic() + timeout_seconds
+        while time.monotonic() < end:
+            answer = asyncio.wrap_future(self.submit(lambda: len(self._unclosed)))
+            await asyncio.wait({answer}, timeout=end - time.monotonic())
+            if not answer.done():
+                break
+            if answer.result() == 0:
+                return True
+            await asyncio.sleep(_RECHECK_SECONDS)
+        return False
+
     async def close(self, timeout_seconds: float) -> None:
         """End when all that was submitted is done; what takes longer is left to itself."""
         thread, self._thread = self._thread, None
@@ -102,6 +116,9 @@ class ProcessThread:
             # A queue of its own for the next thread: this one may hang.
             self._calls = queue.SimpleQueue()
             await asyncio.to_thread(thread.join, timeout_seconds)
+        for process in self._unclosed:
+            # Else the interpreter's end would wait for it.
+            getattr(multiprocessing.process, "_children", set()).discard(process)
 
     def _run(
         self, calls: "queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]"
@@ -199,7 +216,11 @@ class WorkerLauncher:
         return worker
 
     async def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """End the thread, within the time-out; a later launch begins another one."""
+        """End the thread, within twice the time-out; a later launch begins another one."""
+        if not await self._thread.clear(timeout_seconds / 2):
+            # A forkserver that is stopped would hold up the end of this process.
+            self._end_starters()
+            await self._thread.clear(timeout_seconds / 2)
         await self._thread.close(timeout_seconds)
 
     # -- in the thread ------------------------------------------------------------------------

@@ -430,8 +430,7 @@ class QueueManager:
             self._wake_up_task.cancel()
             await asyncio.gather(self._wake_up_task, return_exceptions=True)
         await asyncio.gather(self._reaper.close(), self._settlements.close())
-        await self._launcher.close()
-        await asyncio.gather(self.db.close(), self._lease_db.close())
+        await asyncio.gather(self.db.close(), self._lease_db.close(), self._launcher.close())
 
     async def _bounded(self, what: str, work: Awaitable[None], timeout_seconds: float) -> None:
         try:

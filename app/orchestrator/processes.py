@@ -132,7 +132,8 @@ class WorkerProcess:
     def has_outcome(self) -> bool:
         """Whether the run is over and the living worker only tries to store its outcome."""
         self.poll_reports()
-        return self._reports.has_outcome and not self.has_ended()
+        is_storing = self._reports.has_outcome and self._reports.exited_at is None
+        return is_storing and not self.has_ended()
 
     def poll_reports(self) -> None:
         """Hear what the worker has told since; never blocks."""
@@ -190,8 +191,10 @@ class WorkerProcess:
     def escalate(self, grace_seconds: float) -> bool:
         """Go on with what is overdue: SIGTERM -> kill -> destroy; whether it did."""
         now = time.monotonic()
-        if self._kill_sent is not None:
-            if now - self._kill_sent < GUARD_SECONDS:
+        # A guard also kills on its own, when its worker has ended.
+        killing_since = self._kill_sent or self._reports.exited_at
+        if killing_since is not None:
+            if now - killing_since < GUARD_SECONDS:
                 return False
             self.destroy()
             return True

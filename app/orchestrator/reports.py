@@ -48,6 +48,7 @@ class ReportReader:
         self.loaded_at: float | None = None
         self.last_sign: float | None = None
         self.has_outcome = False
+        self.exited_at: float | None = None
         self.ended: Ended | None = None
 
     def poll(self, max_bytes: int = MAX_READ_BYTES) -> int:
@@ -104,6 +105,8 @@ class ReportReader:
                     # Nobody writes after the guard, so the last one is true.
                     code = int(number) if how == "exit" else -int(number)
                     self.ended = Ended(code, Usage(int(peak), float(cpu)))
+                case [Report.EXITED]:
+                    self.exited_at = self.exited_at or now
                 case [Report.ALIVE]:
                     pass
                 case _:

@@ -233,8 +233,10 @@ class _Work:
         running = asyncio.create_task(self._run(session, db), name="haulage-run")
 
         def on_terminate() -> None:
-            session.cancel()
-            running.cancel()
+            # Once: who stops a service may signal guard and worker, which is twice for us.
+            if not session.is_cancelled:
+                session.cancel()
+                running.cancel()
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, on_terminate)
         # Waited for, not awaited: whatever the pipeline raises stays inside its task.

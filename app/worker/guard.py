@@ -41,8 +41,8 @@ _HANDLED: Final = (
     signal.SIGUSR1,
     signal.SIGCHLD,
 )
-_FIRST_REPEAT_SECONDS: Final = 0.01
-_LAST_REPEAT_SECONDS: Final = 0.5
+_FIRST_REPEAT_SECONDS: Final = 0.002
+_LAST_REPEAT_SECONDS: Final = 0.2
 
 
 def fork_worker(reports: ReportWriter) -> None:
@@ -102,6 +102,7 @@ class _Guard:
         self._status: int | None = None
         self._is_ending = False
         self._has_to_stop = False
+        self._has_told = False
         set_name("haulage-guard")
         with contextlib.suppress(OSError, ValueError):
             _, limit = resource.getrlimit(resource.RLIMIT_CORE)
@@ -138,6 +139,9 @@ class _Guard:
             if self._has_to_stop:
                 self._has_to_stop = False
                 self._pass_on(signal.SIGTERM)
+            if self._status is not None and not self._has_told:
+                self._has_told = True
+                self._reports.tell(Report.EXITED)
             if self._is_ending:
                 # Again and again: what is being killed may still be forking.
                 kill_descendants(os.getpid())

@@ -5,6 +5,7 @@
     loaded                          the pipeline is imported and constructed
     alive                           it made progress, or waits for a database that is away
     outcome                         the run is over, only the storing of its end is left
+    exited                          by the guard: the worker is gone, what it left is being ended
     ended exit|signal N CPU PEAK    by the guard, last: nothing of the job is left
 
 Nothing here may fail or delay a job: a full, closed or replaced pipe loses lines, no more.
@@ -30,6 +31,7 @@ class Report(StrEnum):
     LOADED = "loaded"
     ALIVE = "alive"
     OUTCOME = "outcome"
+    EXITED = "exited"
     ENDED = "ended"
 
 
