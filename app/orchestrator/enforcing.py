@@ -62,8 +62,7 @@ class LimitEnforcer:
 
     def _measure(self, workers: list[WorkerProcess]) -> list[int | None]:
         return [
-            self._measure_memory(worker.process_id, worker.job.memory_limit_bytes)
-            for worker in workers
+            self._measure_memory(worker.pid, worker.job.memory_limit_bytes) for worker in workers
         ]
 
 

@@ -30,10 +30,11 @@ from app.domain.lifecycle import (
 from app.loops import Backoff, PeriodicLoop
 from app.orchestrator import recovery
 from app.orchestrator.enforcing import LimitEnforcer
+from app.orchestrator.launching import WorkerLauncher, WorkerStartError
 from app.orchestrator.lease import NodeLease
 from app.orchestrator.memory import tree_memory_bytes
 from app.orchestrator.options import ManagerOptions
-from app.orchestrator.processes import WorkerLauncher, WorkerProcess, WorkerStartError
+from app.orchestrator.processes import StopReason, WorkerProcess
 from app.orchestrator.reaping import Reaper
 from app.orchestrator.rescue import rescue_lost
 from app.orchestrator.settling import Settlements
@@ -93,6 +94,8 @@ class QueueManager:
             self._telemetry,
             tree_memory_bytes,
         )
+        # Claims on their way to a process, with the reason why they are not to run any more.
+        self._launching: dict[Claim, StopReason | None] = {}
         self._reaper = Reaper(self._settlements, self._telemetry, self._judge)
         # A node that cannot start processes must not use up the queue.
         self._starting = Backoff(first_seconds=1.0)
@@ -138,7 +141,7 @@ class QueueManager:
 
     async def start(self) -> None:
         """Register the node and start its loops on the running event loop."""
-        self._launcher.warm_up()
+        await self._launcher.warm_up()
         try:
             await self._lease.register()
         except BaseException:
@@ -168,6 +171,7 @@ class QueueManager:
             return
         self._is_draining = True
         self._grace_end = time.monotonic() + self._options.shutdown_grace_seconds
+        self._give_up_launching(Released())
         self._telemetry.emit("manager.draining", running=len(self._running_processes))
 
     async def stop(self) -> None:
@@ -229,13 +233,17 @@ class QueueManager:
         if free == 0:
             return 0
         claimed = await self.db.claim_pending_jobs(self.node_id, free, tuple(self._pipelines))
-        for job in claimed:
-            self._telemetry.emit(
-                "job.claimed", job=job.id, pipeline=job.pipeline, attempt=job.attempt
-            )
-            await self._spawn_worker(job)
-            # Starting blocks for some milliseconds: others get their turn in between.
-            await asyncio.sleep(0)
+        self._launching = dict.fromkeys(job.claim for job in claimed)
+        self._look_for_drain()
+        try:
+            for job in claimed:
+                self._telemetry.emit(
+                    "job.claimed", job=job.id, pipeline=job.pipeline, attempt=job.attempt
+                )
+                await self._spawn_worker(job)
+        finally:
+            # What is left after a cancellation has no process: shutdown gives it back.
+            self._launching.clear()
         return len(claimed)
 
     async def _free_slots(self) -> int:
@@ -248,17 +256,20 @@ class QueueManager:
 
     async def _spawn_worker(self, job: ClaimedJob) -> None:
         """Start the job's process; where none comes up, give the job back with the reason."""
-        if self._is_draining:
-            await self._settlements.settle(job.claim, job, Released())
+        if reason := self._launching.get(job.claim):
+            await self._settlements.settle(job.claim, job, reason)
+            self._launching.pop(job.claim)
             return
         try:
             registration = self._pipelines[job.pipeline]
             job = job.within(registration.limits.or_else(self._options.default_limits))
-            worker = self._launcher.launch(job, registration)
+            worker = await self._launcher.launch(job, registration)
         except (WorkerStartError, KeyError) as error:
             self._telemetry.emit("worker.start_failed", job=job.id, reason=str(error))
             self._starting.note_failure()
-            await self._settlements.settle(job.claim, job, NotStarted(str(error)))
+            outcome = self._launching.get(job.claim) or NotStarted(str(error))
+            await self._settlements.settle(job.claim, job, outcome)
+            self._launching.pop(job.claim, None)
             return
         self._starting.note_success()
         # Claimed anew while its last process lives on here: that one has lost.
@@ -268,6 +279,18 @@ class QueueManager:
         self._running_processes[job.id] = worker
         worker.watch(self._on_process_end)
         self._telemetry.emit("worker.started", job=job.id, pid=worker.pid)
+        # While it started the node may have begun to drain, or lost its lease.
+        if reason := self._launching.pop(job.claim, None):
+            worker.kill(reason)
+
+    def _look_for_drain(self) -> None:
+        # The claim may have been under way when it began.
+        if self._is_draining:
+            self._give_up_launching(Released())
+
+    def _give_up_launching(self, reason: StopReason) -> None:
+        for claim, earlier in self._launching.items():
+            self._launching[claim] = earlier or reason
 
     def _on_process_end(self) -> None:
         self._process_ended.set()
@@ -312,7 +335,11 @@ class QueueManager:
         self._enforcer.end_overdue()
         await self._reap_finished()
         rows = await self.db.list_running_jobs(self.node_id)
-        rows = [row for row in rows if row.claim not in self._reaper.claims]
+        rows = [
+            row
+            for row in rows
+            if row.claim not in self._reaper.claims and row.claim not in self._launching
+        ]
         findings = recovery.compare(rows, self._live_workers(), self._suspects)
         self._suspects = findings.suspects
         for worker in self._processes_of(findings.cancelled):
@@ -356,6 +383,7 @@ class QueueManager:
             self._telemetry.emit("node.lease_lost", node=self.node_id, killed=len(unfinished))
         for worker in unfinished:
             worker.kill(NodeLost(self.node_id))
+        self._give_up_launching(NodeLost(self.node_id))
 
     # -- shutdown -----------------------------------------------------------------------------
 
@@ -368,6 +396,8 @@ class QueueManager:
             worker.kill()
         killed = time.monotonic() + FINAL_KILL_SECONDS
         await self._reap_until(lambda: killed)
+        for worker in self._running_processes.values():
+            worker.destroy()
 
     async def _reap_until(self, end: Callable[[], float]) -> None:
         """Settle what ends before `end()`, which is asked anew: a second signal moves it."""
@@ -403,7 +433,7 @@ class QueueManager:
             self._wake_up_task.cancel()
             await asyncio.gather(self._wake_up_task, return_exceptions=True)
         await asyncio.gather(self._reaper.close(), self._settlements.close())
-        await asyncio.gather(self.db.close(), self._lease_db.close())
+        await asyncio.gather(self.db.close(), self._lease_db.close(), self._launcher.close())
 
     async def _bounded(self, what: str, work: Awaitable[None], timeout_seconds: float) -> None:
         try:

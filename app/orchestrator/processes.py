@@ -1,29 +1,24 @@
-"""One worker process: start it, signal everything it started, tell how it died.
+"""One worker process: signal everything it started, hear what it tells, tell how it died.
 
-Wakes come from the process's sentinel; whether it is dead is asked of its pidfd: when a forkserver
-is killed, every sentinel fires with exit code 255 although the workers live on. Processes are
-started, polled and joined from the event loop's own thread only; elsewhere exit codes get lost.
+On Linux the process that the manager starts is the worker's guard (`app.worker.guard`): it is
+watched and signalled by its pidfd, and its last report has the worker's true exit status. Nothing
+here touches multiprocessing's status pipes: the launcher's thread alone does, since two readers
+lose exit codes, and a killed forkserver makes up a 255 for children that live on.
 """
 
 import asyncio
 import contextlib
-import json
-import multiprocessing
 import os
 import select
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import Connection
-from multiprocessing.context import BaseContext
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
-from typing import Any, Final
+from typing import Final, Protocol
 
-from app.db.interface import DBFactory
-from app.domain.errors import HaulageError
-from app.domain.jobs import Cause, ClaimedJob, Registration
+from app.domain.jobs import Cause, ClaimedJob, Usage
 from app.domain.lifecycle import (
     Cancelled,
     Died,
@@ -35,17 +30,21 @@ from app.domain.lifecycle import (
     Overran,
     Released,
 )
+from app.orchestrator.groups import kill_group, signal_group
 from app.orchestrator.recovery import LiveWorker
-from app.telemetry import Telemetry
-from app.worker.entry import ExitCode, worker_entry
+from app.orchestrator.reports import ReportReader
+from app.worker import guard
+from app.worker.descent import Mark, kill_descendants, kill_marked
+from app.worker.entry import ExitCode
 
-PRELOAD: Final = ("app.worker.entry", "app.db.postgres.adapter", "asyncpg")
+# How long a guard may take to end everything before that is done from outside.
+GUARD_SECONDS: Final = 1.0
 GROUP_END_SECONDS: Final = 2.0
 
 # What multiprocessing reports where it lost the status: never taken at its word.
 _UNKNOWN_EXIT_CODE: Final = 255
-_RECHECK_SECONDS: Final = 0.1
-_SINGLE_THREADED: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_RECHECK_SECONDS: Final = 0.01
+_KILL_ROUNDS: Final = 20
 
 _FAILED_STEP: Final = {
     ExitCode.NO_LOGGING: "its logging could not be set up",
@@ -56,30 +55,52 @@ _FAILED_STEP: Final = {
 StopReason = Cancelled | Released | Overran | NodeLost | NotStarted
 
 
-class WorkerStartError(HaulageError):
-    """No process came up for a claimed job."""
+class ProcessOwner(Protocol):
+    """Who alone may ask and close a process of multiprocessing."""
+
+    async def exit_code(self, process: BaseProcess) -> int | None:
+        """Its exit code, None where that is not known within a moment."""
+
+    def give_back(self, process: BaseProcess) -> None:
+        """Close it once it has ended."""
 
 
 class WorkerProcess:
-    """A started worker and the process group that it leads.
+    """A started worker with everything that it starts.
 
     Args:
-        outcome_signal: gets a byte from the worker when its run is over and only the storing of
-            the outcome is left.
+        reports: what the worker tells.
+        count_oom_kills: the counter of processes that were killed for want of memory.
     """
 
-    def __init__(self, job: ClaimedJob, process: BaseProcess, outcome_signal: Connection) -> None:
+    def __init__(
+        self,
+        job: ClaimedJob,
+        process: BaseProcess,
+        reports: ReportReader,
+        owner: ProcessOwner,
+        count_oom_kills: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self.job = job
         self.pid: int = process.pid or 0
         self.started = time.monotonic()
         self.stop_reason: StopReason | None = None
         self.memory_bytes: int | None = None
+        self._peak_bytes = 0
         self._process = process
-        self._outcome_signal = outcome_signal
-        self._pidfd = _open_pidfd(self.pid)
+        self._reports = reports
+        self._owner = owner
+        self._mark = Mark.of(job.claim)
+        self._pidfd, self._is_gone = _open_pidfd(self.pid)
         self._term_sent: float | None = None
-        self._is_killed = False
+        self._kill_sent: float | None = None
+        self._lost_exit_code: int | None = None
+        self._count_oom_kills = count_oom_kills
+        self._oom_kills_before = count_oom_kills()
         self._unwatch: Callable[[], object] | None = None
+        self._is_closed = False
+
+    # -- what it tells ------------------------------------------------------------------------
 
     @property
     def run_seconds(self) -> float:
@@ -87,51 +108,81 @@ class WorkerProcess:
         return time.monotonic() - self.started
 
     @property
+    def worker_pid(self) -> int | None:
+        """The process that runs the job's code; None until it said so."""
+        return self._reports.worker_pid
+
+    @property
+    def connected_at(self) -> float | None:
+        """When it was heard that the database knows of the worker; monotonic clock."""
+        return self._reports.connected_at
+
+    @property
+    def loaded_at(self) -> float | None:
+        """When it was heard that the pipeline is constructed; monotonic clock."""
+        return self._reports.loaded_at
+
+    @property
+    def last_sign(self) -> float | None:
+        """When anything was heard last; monotonic clock."""
+        return self._reports.last_sign
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the job has used; known at its end, None where its guard could not tell."""
+        if self._reports.ended is None:
+            return None
+        told = self._reports.ended.usage
+        return replace(told, peak_memory_bytes=max(told.peak_memory_bytes or 0, self._peak_bytes))
+
+    @property
     def has_outcome(self) -> bool:
         """Whether the run is over and the living worker only tries to store its outcome."""
-        return not self.has_ended() and self._outcome_signal.poll(0)
+        self.poll_reports()
+        is_storing = self._reports.has_outcome and self._reports.exited_at is None
+        return is_storing and not self.has_ended()
+
+    def poll_reports(self) -> None:
+        """Hear what the worker has told since; never blocks."""
+        self._reports.poll()
 
     def seen(self) -> LiveWorker:
         """What recovery needs to know of it."""
+        now = time.monotonic()
+        self.poll_reports()
+        connected, loaded, sign = self.connected_at, self.loaded_at, self.last_sign
         return LiveWorker(
             self.job.claim,
             self.job.limits,
-            alive_seconds=self.run_seconds,
-            run_seconds=self.run_seconds,
-            is_loaded=True,
+            alive_seconds=now - self.started,
+            run_seconds=None if connected is None else max(0.0, now - connected),
+            is_loaded=loaded is not None,
+            quiet_seconds=0.0 if sign is None else max(0.0, now - sign),
             memory_bytes=self.memory_bytes,
             is_storing=self.has_outcome,
         )
 
-    @property
-    def process_id(self) -> int:
-        """Root of everything that runs for the job."""
-        return self.pid
-
     def note_memory(self, memory_bytes: int | None) -> None:
         """Remember what all of its processes use now."""
         self.memory_bytes = memory_bytes
+        self._peak_bytes = max(self._peak_bytes, memory_bytes or 0)
+
+    # -- its end ------------------------------------------------------------------------------
 
     def watch(self, on_end: Callable[[], None]) -> None:
         """Call `on_end` once, from the running event loop, when the process has ended."""
         loop = asyncio.get_running_loop()
+        descriptor = self._process.sentinel if self._pidfd is None else self._pidfd
 
-        def judge() -> None:
+        def tell() -> None:
             self.unwatch()
-            if self.has_ended():
-                on_end()
-            elif self._pidfd is not None:
-                self._wait_for(loop, self._pidfd, judge)
-            else:
-                self._unwatch = loop.call_later(_RECHECK_SECONDS, judge).cancel
+            on_end()
 
-        self._wait_for(loop, self._process.sentinel, judge)
-
-    def _wait_for(
-        self, loop: asyncio.AbstractEventLoop, descriptor: int, callback: Callable[[], None]
-    ) -> None:
-        loop.add_reader(descriptor, callback)
-        self._unwatch = lambda: loop.remove_reader(descriptor)
+        if self._is_gone:
+            self._unwatch = loop.call_soon(tell).cancel
+        else:
+            loop.add_reader(descriptor, tell)
+            self._unwatch = lambda: loop.remove_reader(descriptor)
 
     def unwatch(self) -> None:
         """Stop calling back."""
@@ -140,56 +191,107 @@ class WorkerProcess:
             unwatch()
 
     def has_ended(self) -> bool:
-        """Whether the process itself is gone; its group may live on."""
-        if self._pidfd is not None:
-            poller = select.poll()
-            poller.register(self._pidfd, select.POLLIN)
-            return bool(poller.poll(0))
-        return self._process.exitcode is not None
+        """Whether the process is gone; with a guard that means: nothing of the job is left."""
+        if self._is_gone:
+            return True
+        if self._pidfd is None:
+            return bool(wait([self._process.sentinel], timeout=0))
+        poller = select.poll()
+        poller.register(self._pidfd, select.POLLIN)
+        return bool(poller.poll(0))
 
     def stop(self, reason: StopReason) -> None:
-        """Begin the ladder: SIGTERM to the group now, SIGKILL when `escalate` finds it overdue.
+        """Begin the ladder: SIGTERM to the group now, the kill when `escalate` finds it overdue.
 
         The first reason counts.
         """
         if self.stop_reason is None:
             self.stop_reason = reason
             self._term_sent = time.monotonic()
-            self._signal_group(signal.SIGTERM)
+            self._signal(signal.SIGTERM)
 
     def escalate(self, grace_seconds: float) -> bool:
-        """SIGKILL to the group if its SIGTERM is older than the grace; whether it was sent."""
-        if self._is_killed or self._term_sent is None:
-            return False
-        if time.monotonic() - self._term_sent < grace_seconds:
+        """Go on with what is overdue: SIGTERM -> kill -> destroy; whether it did."""
+        now = time.monotonic()
+        # A guard also kills on its own, when its worker has ended.
+        killing_since = self._kill_sent or self._reports.exited_at
+        if killing_since is not None:
+            if now - killing_since < GUARD_SECONDS:
+                return False
+            self.destroy()
+            return True
+        if self._term_sent is None or now - self._term_sent < grace_seconds:
             return False
         self.kill()
         return True
 
     def kill(self, reason: StopReason | None = None) -> None:
-        """SIGKILL to the whole group at once; without a reason it is for its exit to tell."""
+        """SIGKILL for everything of the job; without a reason it is for its exit to tell."""
         self.stop_reason = self.stop_reason or reason
-        self._is_killed = True
-        self._signal_group(signal.SIGKILL)
+        self._kill_sent = self._kill_sent or time.monotonic()
+        self._signal(guard.KILL_SIGNAL if guard.HAS_GUARD else signal.SIGKILL)
+        # A guard that somebody stopped goes on and does it.
+        self._signal(signal.SIGCONT)
+
+    def destroy(self) -> None:
+        """End everything from outside, the guard last: it does not answer."""
+        if not guard.HAS_GUARD:
+            signal_group(self._process, signal.SIGKILL)
+        elif not self.has_ended():
+            for _ in range(_KILL_ROUNDS):
+                if not kill_descendants(self.pid):
+                    break
+            self._signal(signal.SIGKILL)
 
     async def end_group(self) -> bool:
-        """After the leader's end: kill what it left behind; whether the group is empty now."""
+        """Return when nothing of the job is left, within a few seconds; whether that is so.
+
+        After a process that has ended, or was told to.
+        """
         end = time.monotonic() + GROUP_END_SECONDS
-        while _group_exists(self.pid):
-            # Once the leader is reaped its pid may be given to a stranger; who holds it then is
-            # not ours to signal.
-            if self._is_reaped() and _process_exists(self.pid):
-                return True
-            if not _live_members(self.pid):
-                return True
-            self._signal_group(signal.SIGKILL)
+        while not self.has_ended() and time.monotonic() < end:
+            self.escalate(0.0)
+            await asyncio.sleep(_RECHECK_SECONDS)
+        self._reports.drain()
+        if self._reports.ended is not None:
+            return self.has_ended()
+        # No guard has said that it is over.
+        end = time.monotonic() + GROUP_END_SECONDS
+        while is_left := await asyncio.to_thread(self._sweep):
             if time.monotonic() > end:
-                return False
-            await asyncio.sleep(0.01)
-        return True
+                break
+            await asyncio.sleep(_RECHECK_SECONDS)
+        self._lost_exit_code = await self._owner.exit_code(self._process)
+        return self.has_ended() and not is_left
+
+    def _sweep(self) -> bool:
+        """Kill what a guard that is gone has left; whether anything was."""
+        if guard.HAS_GUARD:
+            return kill_marked(self._mark, self._reports.worker_pid)
+        return kill_group(self._process)
+
+    def end_at_once(self, timeout_seconds: float) -> None:
+        """Kill, wait, destroy and close without an event loop: for one that nobody wants."""
+        self.kill()
+        if not self._wait(timeout_seconds):
+            self.destroy()
+            self._wait(timeout_seconds)
+        self._reports.drain()
+        if self._reports.ended is None:
+            end = time.monotonic() + timeout_seconds
+            while self._sweep() and time.monotonic() < end:
+                time.sleep(_RECHECK_SECONDS)
+        self.close()
+
+    def _wait(self, timeout_seconds: float) -> bool:
+        if self._is_gone:
+            return True
+        descriptor = self._process.sentinel if self._pidfd is None else self._pidfd
+        return bool(wait([descriptor], timeout=timeout_seconds))
 
     def outcome(self) -> Outcome | None:
         """What to write about the attempt if its job still runs; None where the claim was lost."""
+        self.poll_reports()
         code = self._exit_code()
         if self.stop_reason is not None and code != ExitCode.SETTLED:
             return self.stop_reason
@@ -205,6 +307,9 @@ class WorkerProcess:
                 return Died(Cause.WORKER_BROKEN, description, exit_code=code)
             case None:
                 return Died(Cause.WORKER_LOST, "worker is gone, its exit status is unknown")
+            case int() if code == -signal.SIGKILL and self._is_out_of_memory():
+                description = "worker was ended by SIGKILL: the system was out of memory"
+                return Died(Cause.OUT_OF_MEMORY, description, signal=signal.SIGKILL)
             case int() if code < 0:
                 return Died(
                     Cause.SIGNAL, f"worker was ended by {_signal_name(-code)}", signal=-code
@@ -216,166 +321,53 @@ class WorkerProcess:
                 return Died(Cause.EXIT_CODE, f"worker ended with exit code {code}", exit_code=code)
 
     def close(self) -> None:
-        """Give back every descriptor; the process must have ended."""
+        """Give back every descriptor; what has not ended is closed when it has."""
         self.unwatch()
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self._pidfd is not None:
+            self._is_gone = self.has_ended()
             os.close(self._pidfd)
             self._pidfd = None
-        self._outcome_signal.close()
-        self._process.join(timeout=0.5)
-        # ValueError: multiprocessing cannot tell that it ended; then nothing can be given back.
-        with contextlib.suppress(ValueError):
-            self._process.close()
+        self._reports.close()
+        self._owner.give_back(self._process)
+
+    # -- helpers ------------------------------------------------------------------------------
 
     def _exit_code(self) -> int | None:
-        if self._process.exitcode is None:
-            self._process.join(timeout=0.5)
-        code = self._process.exitcode
-        return None if code == _UNKNOWN_EXIT_CODE else code
+        if self._reports.ended is not None:
+            return self._reports.ended.exit_code
+        code = self._lost_exit_code
+        if code is None or code == _UNKNOWN_EXIT_CODE:
+            return None
+        if guard.HAS_GUARD and code > guard.SIGNAL_BASE:
+            return guard.SIGNAL_BASE - code
+        if code == -guard.KILL_SIGNAL and self._kill_sent is not None:
+            return -signal.SIGKILL  # it reached a guard that had not begun
+        return code
 
-    def _is_reaped(self) -> bool:
-        return self._process.exitcode is not None
+    def _is_out_of_memory(self) -> bool:
+        if self._kill_sent is not None or self._oom_kills_before is None:
+            return False
+        return (self._count_oom_kills() or 0) > self._oom_kills_before
 
-    def _signal_group(self, number: signal.Signals) -> None:
-        if self._is_reaped() and _process_exists(self.pid):
-            return  # the pid is a stranger's by now
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
-        # A worker that was started a moment ago may not lead a group yet.
-        if self._pidfd is not None and not self.has_ended():
+    def _signal(self, number: int) -> None:
+        if not guard.HAS_GUARD:
+            signal_group(self._process, number)
+        elif self._pidfd is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
 
 
-class WorkerLauncher:
-    """Starts workers by one start method.
-
-    Args:
-        start_method: "forkserver" (worker modules preloaded) or "spawn".
-        db_factory: picklable; each worker opens its own connection with it.
-    """
-
-    def __init__(self, start_method: str, db_factory: DBFactory, telemetry: Telemetry) -> None:
-        self._context: BaseContext = multiprocessing.get_context(start_method)
-        self._db_factory = db_factory
-        self._telemetry = telemetry
-        self._is_preloading = start_method == "forkserver"
-
-    def warm_up(self) -> None:
-        """Start the forkserver and check what it really preloaded; about half a second."""
-        # Numeric libraries start one thread per core at import; a process with threads must not
-        # be forked, and jobs that run side by side would fight for the cores.
-        for name in _SINGLE_THREADED:
-            os.environ.setdefault(name, "1")
-        if not self._is_preloading:
-            return
-        self._context.set_forkserver_preload(list(PRELOAD))
-        with _hidden_main():
-            probe = self._context.Process(target=_count_missing, args=(PRELOAD,))  # type: ignore[attr-defined]
-            probe.start()
-        probe.join(timeout=30.0)
-        if probe.exitcode != 0:
-            # multiprocessing swallows a failed preload; each job would then pay for the imports.
-            self._telemetry.emit("preload.incomplete", modules_missing=probe.exitcode)
-        probe.close()
-
-    def launch(self, job: ClaimedJob, registration: Registration) -> WorkerProcess:
-        """Start a worker for a claimed job.
-
-        Raises:
-            WorkerStartError: with the reason; no process is left behind.
-        """
-        reading, writing = multiprocessing.Pipe(duplex=False)
-        try:
-            process = self._context.Process(  # type: ignore[attr-defined]
-                target=worker_entry,
-                args=(job.id, job.payload, self._db_factory, registration.target, "haulage.worker"),
-                kwargs={
-                    "claim_no": job.claim_no,
-                    "attempt": job.attempt,
-                    "max_attempts": job.max_attempts,
-                    "node_losses": job.node_losses,
-                    "pipeline_name": registration.name,
-                    "constructor_args": json.dumps(dict(registration.arguments)),
-                    "timeout_seconds": job.timeout_seconds,
-                    "claimed_at": job.claimed_at.isoformat(),
-                    "outcome_signal": writing,
-                },
-                name=f"haulage-worker-{job.id}",
-                daemon=False,
-            )
-            with _hidden_main():
-                process.start()
-        except Exception as error:
-            reading.close()
-            raise WorkerStartError(f"{type(error).__name__}: {error}") from error
-        finally:
-            writing.close()
-        return WorkerProcess(job, process, reading)
-
-
-def _count_missing(modules: Sequence[str]) -> None:
-    sys.exit(sum(module not in sys.modules for module in modules))
-
-
-@contextlib.contextmanager
-def _hidden_main() -> Iterator[None]:
-    # Every child would run the parent's main module again: measured 150 to 650 ms under a server
-    # whose main imports the web stack, and a fork bomb under a script without a main guard.
-    main: Any = sys.modules["__main__"]
-    hidden = {
-        name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in vars(main)
-    }
-    main.__spec__ = None
+def _open_pidfd(pid: int) -> tuple[int | None, bool]:
+    """The descriptor, and whether the process is gone already."""
     try:
-        yield
-    finally:
-        main.__dict__.update(hidden)
-
-
-def _open_pidfd(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):  # not Linux, an old kernel, or gone already
-        return None
-
-
-def _process_exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
+        return os.pidfd_open(pid), False
     except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _group_exists(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _live_members(group: int) -> bool:
-    """Whether a process of the group still runs; zombies wait for a parent that we are not."""
-    try:
-        pids = [entry for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208
-    except OSError:
-        return True
-    for pid in pids:
-        try:
-            stat = Path("/proc", pid, "stat").read_text()
-        except OSError:
-            continue
-        # After the command's closing bracket: state, parent, group.
-        state, _parent, its_group = stat.rpartition(")")[2].split()[:3]
-        if int(its_group) == group and state not in "ZX":
-            return True
-    return False
+        return None, True
+    except (AttributeError, OSError):  # not Linux
+        return None, False
 
 
 def _signal_name(number: int) -> str:

@@ -1,4 +1,4 @@
-"""The last rites of worker processes: empty the group, read the exit status, settle the job."""
+"""The last rites of worker processes: see that nothing is left, read the end, settle the job."""
 
 import asyncio
 from collections.abc import Callable
@@ -68,4 +68,4 @@ class Reaper:
         if outcome is None:
             self._telemetry.emit("claim.lost", job=job.id, claim=job.claim_no)
         else:
-            await self._settlements.settle(job.claim, job, self._judge(outcome))
+            await self._settlements.settle(job.claim, job, self._judge(outcome), worker.usage)

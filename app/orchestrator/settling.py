@@ -10,7 +10,7 @@ from typing import Final
 
 from app.db.interface import DBInterface
 from app.domain.errors import DatabaseUnavailableError
-from app.domain.jobs import Claim
+from app.domain.jobs import Claim, Usage
 from app.domain.lifecycle import AttemptBudget, Outcome, Verdict, decide
 from app.telemetry import Telemetry
 
@@ -23,16 +23,18 @@ class Settlements:
     def __init__(self, db: DBInterface, telemetry: Telemetry) -> None:
         self._db = db
         self._telemetry = telemetry
-        self._waiting: dict[Claim, Verdict] = {}
+        self._waiting: dict[Claim, tuple[Verdict, Usage | None]] = {}
         self._writing: dict[Claim, asyncio.Task[None]] = {}
 
     def __contains__(self, claim: Claim) -> bool:
         """Whether a verdict on this claim still waits."""
         return claim in self._waiting
 
-    async def settle(self, claim: Claim, job: AttemptBudget, outcome: Outcome) -> None:
+    async def settle(
+        self, claim: Claim, job: AttemptBudget, outcome: Outcome, usage: Usage | None = None
+    ) -> None:
         """Decide on an attempt and write it: now where that is quick, else in the background."""
-        self._waiting[claim] = decide(outcome, job)
+        self._waiting[claim] = (decide(outcome, job), usage)
         self._start(claim)
         await asyncio.wait({self._writing[claim]}, timeout=PATIENCE_SECONDS)
 
@@ -57,9 +59,9 @@ class Settlements:
             task.add_done_callback(lambda _: self._writing.pop(claim, None))
 
     async def _write(self, claim: Claim) -> None:
-        verdict = self._waiting[claim]
+        verdict, usage = self._waiting[claim]
         try:
-            has_won = await self._db.finish_job(claim, verdict)
+            has_won = await self._db.finish_job(claim, verdict, usage)
         except DatabaseUnavailableError as error:
             self._telemetry.emit("finish.delayed", job=claim.job_id, reason=str(error))
             return

@@ -49,8 +49,9 @@ from app.domain.lifecycle import (
 )
 from app.loops import retry_delay_seconds
 from app.pipelines.interface import PipeLineInterface
-from app.worker.isolation import end_group, isolate, usage, watch_manager
+from app.worker.isolation import end_group, isolate, usage
 from app.worker.logs import LogBuffer, OutputCapture
+from app.worker.reports import Report, ReportWriter
 from app.worker.session import WorkerSession
 
 CONNECT_PATIENCE_SECONDS: Final = 30.0
@@ -83,7 +84,7 @@ def worker_entry(
     constructor_args: str = "{}",
     timeout_seconds: float | None = None,
     claimed_at: str | None = None,
-    outcome_signal: Connection | None = None,
+    report_pipe: Connection | None = None,
 ) -> None:
     """Run one claimed job in this process and end the process.
 
@@ -93,8 +94,8 @@ def worker_entry(
         logger: name of the logger for the worker's own lines.
         constructor_args: JSON object of the pipeline's registered arguments.
         claimed_at: ISO 8601 instant of the claim.
-        outcome_signal: gets a byte once the run is over and only the storing is left; nothing
-            else crosses to the manager but the exit code.
+        report_pipe: gets the lines of `app.worker.reports`; nothing else crosses to the manager
+            but the exit code.
     """
     job = ClaimedJob(
         id=job_id,
@@ -112,9 +113,9 @@ def worker_entry(
         payload=payload,
     )
     is_child = multiprocessing.parent_process() is not None
+    reports = ReportWriter(report_pipe)
     if is_child:
-        isolate()
-        watch_manager()
+        isolate(job.claim, reports)
     on_sigterm = signal.getsignal(signal.SIGTERM)
     logs = LogBuffer()
     output: OutputCapture | None = None
@@ -130,12 +131,13 @@ def worker_entry(
         exit_code = ExitCode.BROKEN
         work = _Work(job, db_factory, pipeline, constructor_args, logs, output, logger)
         work.on_claim_lost = end_group if is_child else work.on_claim_lost
-        work.outcome_signal = outcome_signal
+        work.reports = reports
         exit_code = loop.run_until_complete(work.perform())
     except BaseException:  # noqa: BLE001  a pipeline's stray sys.exit included: clean up and say so
         broken = traceback.format_exc()
     if output is not None:
-        output.release()
+        with contextlib.suppress(OSError):  # a job may have closed descriptors that are not its
+            output.release()
     if broken:
         sys.stderr.write(broken)
         sys.stderr.flush()
@@ -207,17 +209,20 @@ class _Work:
         self._output = output
         self._logger = logging.getLogger(logger or "haulage.worker")
         self.on_claim_lost: Callable[[], None] = lambda: None
-        self.outcome_signal: Connection | None = None
+        self.reports = ReportWriter(None)
 
     async def perform(self) -> ExitCode:
         """Connect, run, report, clean up; every path gives an exit code."""
         db = self._db_factory()
-        session = WorkerSession(self._job, db, self._logs, self.on_claim_lost)
+        session = WorkerSession(
+            self._job, db, self._logs, self.on_claim_lost, on_sign_of_life=self.reports.sign
+        )
         try:
             try:
                 await self._connect(db)
             except DatabaseUnavailableError:
                 return ExitCode.NOT_CONNECTED
+            self.reports.tell(Report.CONNECTED)
             session.open()
             outcome = await self._outcome(session, db)
             if outcome is None:
@@ -238,6 +243,7 @@ class _Work:
                 await db.report_started(self._job.claim, os.getpid())
             except DatabaseUnavailableError:
                 failures += 1
+                self.reports.sign()
                 delay = retry_delay_seconds(failures)
                 if asyncio.get_running_loop().time() + delay > end:
                     raise
@@ -252,9 +258,11 @@ class _Work:
         loop = asyncio.get_running_loop()
 
         def on_terminate(*_: object) -> None:
-            # Seen at once by a pipeline that blocks the loop and looks at `is_cancelled` itself.
-            session.cancel()
-            loop.call_soon_threadsafe(running.cancel)
+            # Once: who stops a service may signal guard and worker, which is twice for us.
+            if not session.is_cancelled:
+                # Seen at once by a pipeline that blocks the loop and looks at `is_cancelled`.
+                session.cancel()
+                loop.call_soon_threadsafe(running.cancel)
 
         signal.signal(signal.SIGTERM, on_terminate)
         # Waited for, not awaited: whatever the pipeline raises stays inside its task.
@@ -284,6 +292,7 @@ class _Work:
             pipeline = _load_analysis(self._target, json.loads(self._constructor_args))
         except PipelineLoadError as error:
             return Raised(describe_exception(error), Cause.LOAD_FAILED)
+        self.reports.tell(Report.LOADED)
         text = self._job.payload
         if text is None:
             text = await session.insist(lambda: db.load_payload(self._job.claim))
@@ -300,9 +309,7 @@ class _Work:
         return Completed(stored)
 
     async def _report(self, session: WorkerSession, outcome: Outcome) -> ExitCode:
-        if self.outcome_signal is not None:
-            with contextlib.suppress(OSError):  # the manager is gone: so are we in a moment
-                self.outcome_signal.send_bytes(b"1")
+        self.reports.tell(Report.OUTCOME)
         # Progress and logs first: once the job is settled its claim may write no more.
         await asyncio.to_thread(self._output.release)
         await session.close()

@@ -1,12 +1,11 @@
 """What a fresh worker process does to itself before any user code runs.
 
-It becomes the leader of its own session and process group, so that one signal reaches everything
-that the job starts; it watches its manager and takes the whole group with it when the manager is
-gone (a parent-death signal does not work under forkserver and never reaches grandchildren).
+It gets a guard where the system has what a guard needs (Linux), leads a session and process group
+of its own, and takes a modest place in line. Without a guard it watches its manager itself and
+takes its group with it when the manager is gone.
 """
 
 import contextlib
-import fcntl
 import multiprocessing
 import os
 import resource
@@ -17,7 +16,10 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Final
 
-from app.domain.jobs import Usage
+from app.domain.jobs import Claim, Usage
+from app.worker import guard
+from app.worker.descent import Mark
+from app.worker.reports import Report, ReportWriter
 
 _OOM_SCORE: Final = 500
 # Measured while jobs burnt every core: the 99th percentile of POST /enqueue fell from 3.1 to 2.6
@@ -25,18 +27,33 @@ _OOM_SCORE: Final = 500
 _NICENESS: Final = 5
 
 
-def isolate() -> None:
-    """Own session, default signals, and a modest place in line for CPU and memory."""
-    if os.getpgrp() != os.getpid():
-        os.setsid()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+def isolate(claim: Claim, reports: ReportWriter) -> None:
+    """Become the worker of a claim; with a guard this returns in another process.
+
+    Must come first: what runs before it runs in the guard as well.
+    """
+    if guard.HAS_GUARD:
+        guard.fork_worker(reports)
+        mark = Mark.of(claim)
+        guard.set_name(mark.name)
+        os.environ[mark.variable] = mark.value
+    else:
+        _lead_group()
+        watch_manager()
+    reports.tell(Report.PID, os.getpid())
     with contextlib.suppress(OSError):  # not Linux, or not allowed: the job still runs
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
     give_way()
     if "numpy" in sys.modules:
         # Children of one preloaded process would all draw the same numbers.
         sys.modules["numpy"].random.seed()
+
+
+def _lead_group() -> None:
+    if os.getpgrp() != os.getpid():
+        os.setsid()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def give_way() -> None:
@@ -48,29 +65,19 @@ def give_way() -> None:
 
 
 def watch_manager() -> None:
-    """End the whole process group as soon as the manager's process is gone."""
+    """Without a guard: end the whole process group as soon as the manager's process is gone.
+
+    A job that holds the interpreter's lock in one C call delays that until the call is over.
+    """
     manager = multiprocessing.parent_process()
     if manager is None:
         return
-    _have_the_kernel_watch(manager.sentinel)
 
     def wait_and_end() -> None:
         wait([manager.sentinel])
         end_group()
 
     threading.Thread(target=wait_and_end, name="haulage-manager-watch", daemon=True).start()
-
-
-def _have_the_kernel_watch(sentinel: int) -> None:
-    # A thread never gets its turn while the job holds the interpreter's lock in one C call. The
-    # sentinel is a pipe that nobody writes to any more: its only event is the manager's end, and
-    # Linux sends the signal of our choice for it.
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(sentinel, fcntl.F_SETSIG, signal.SIGKILL)
-            fcntl.fcntl(sentinel, fcntl.F_SETOWN, -os.getpgrp())
-            flags = fcntl.fcntl(sentinel, fcntl.F_GETFL)
-            fcntl.fcntl(sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
 
 
 def end_group() -> None:

@@ -49,6 +49,7 @@ class WorkerSession:
 
     Args:
         on_claim_lost: ends this process; called once, when a guarded write was refused.
+        on_sign_of_life: called at every progress, checkpoint and retry; must be cheap.
     """
 
     def __init__(
@@ -59,11 +60,13 @@ class WorkerSession:
         on_claim_lost: Callable[[], None],
         *,
         flush_interval_seconds: float = FLUSH_INTERVAL_SECONDS,
+        on_sign_of_life: Callable[[], None] = lambda: None,
     ) -> None:
         self._job = job
         self._db = db
         self._logs = logs
         self._on_claim_lost = on_claim_lost
+        self._on_sign_of_life = on_sign_of_life
         self._flush_interval_seconds = flush_interval_seconds
         self._latest: Progress | None = None
         self._milestones: list[Progress] = []
@@ -122,6 +125,7 @@ class WorkerSession:
         self, fraction: float, stage: str | None = None, message: str | None = None
     ) -> None:
         """See PipelineContext."""
+        self._on_sign_of_life()
         report = Progress(
             fraction=min(1.0, max(0.0, float(fraction))),
             stage=self._stage if stage is None else storable_text(stage, MAX_STAGE_CHARACTERS),
@@ -150,6 +154,7 @@ class WorkerSession:
 
     async def save_checkpoint(self, stage: str, data: Any) -> None:
         """See PipelineContext."""
+        self._on_sign_of_life()
         text = await asyncio.to_thread(
             dump_storable, data, f"checkpoint {stage!r}", MAX_CHECKPOINT_BYTES
         )
@@ -226,6 +231,7 @@ class WorkerSession:
                 return await call()
             except DatabaseUnavailableError as error:
                 failures += 1
+                self._on_sign_of_life()
                 _logger.warning("database is away, trying again: %s", error)
                 delay = retry_delay_seconds(failures, max_seconds=RETRY_CAP_SECONDS)
                 await asyncio.sleep(delay)
@@ -254,6 +260,7 @@ class WorkerSession:
                 self._lose_claim()
             except DatabaseUnavailableError:
                 failures += 1
+                self._on_sign_of_life()
                 self._is_store_away = True
                 await asyncio.sleep(retry_delay_seconds(failures, max_seconds=RETRY_CAP_SECONDS))
 

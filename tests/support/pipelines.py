@@ -4,7 +4,9 @@ Registered by name in PIPELINES; they run in worker processes and import nothing
 """
 
 import asyncio
+import fcntl
 import logging
+import multiprocessing
 import os
 import re
 import signal
@@ -13,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ PIPELINES: Mapping[str, Any] = {
             "blocked",
             "checkpoint",
             "clinging",
+            "closing",
             "flaky",
             "gate",
             "grandchild",
@@ -30,8 +34,11 @@ PIPELINES: Mapping[str, Any] = {
             "modules",
             "noise",
             "odd-records",
+            "pools",
             "quiet-exit",
             "restless",
+            "rubbish",
+            "scattering",
             "speak",
             "stray-exit",
             "stubborn",
@@ -80,6 +87,128 @@ class Grandchild:
             os.kill(os.getpid(), signal.SIGKILL)
         if payload.get("then") != "return":
             await gate(payload["gate"])
+
+
+def start_daemon(*, does_exec: bool) -> int:
+    """A process that left its parent, session and descriptors behind as daemons do; its pid."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.write(writing, str(os.getpid()).encode())
+            os.closerange(0, 256)
+            if does_exec:
+                os.execvp("sleep", ["sleep", "600"])  # noqa: S606  as daemons do
+            while True:
+                signal.pause()
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    pid = int(os.read(reading, 32))
+    os.close(reading)
+    return pid
+
+
+def start_fork() -> int:
+    """A copy of this process in a session of its own, deaf to SIGTERM; its pid."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            signal.pause()
+    return child
+
+
+def start_stopped() -> int:
+    """A process in a session of its own that does not run; its pid."""
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+    os.kill(child, signal.SIGSTOP)
+    return child
+
+
+class Scattering:
+    """Starts processes that escape its group in every way, and leaves a thread running.
+
+    Their pids go to the file `pids` of the payload's folder and into the progress; then it does
+    what the payload says: "return", "die", "exit", or wait for the folder's file `gate`.
+    """
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        threading.Thread(target=threading.Event().wait).start()
+        pids = [
+            start_grandchild(),
+            start_stopped(),
+            start_daemon(does_exec=True),
+            start_daemon(does_exec=False),
+            start_fork(),
+        ]
+        folder = Path(payload["folder"])
+        text = " ".join(map(str, [os.getpid(), *pids]))
+        (folder / "unfinished").write_text(text)
+        (folder / "unfinished").rename(folder / "pids")
+        await context.progress(0.5, "scattered", text)
+        match payload["then"]:
+            case "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "exit":
+                os._exit(9)
+            case "wait":
+                await gate(payload["folder"] + "/gate")
+            case _:
+                pass
+
+
+def report_pipe() -> int:
+    """The descriptor by which the worker talks to its manager: nobody else has one of this kind."""
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  only the names
+        descriptor = int(name)
+        try:
+            flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+            target = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
+        except OSError:  # that of the list itself
+            continue
+        is_ours = flags & os.O_NONBLOCK and flags & os.O_ACCMODE == os.O_WRONLY
+        if descriptor > 2 and is_ours and target.startswith("pipe:"):
+            return descriptor
+    raise AssertionError("no report pipe")
+
+
+class Rubbish:
+    """Fills the pipe to its manager, first with words that it knows, then with anything."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> str:
+        descriptor = report_pipe()
+        os.write(descriptor, b"pid 1\nended exit 0 x y\nended\nended signal -3 nan -1\n\n")
+        try:
+            while True:
+                os.write(descriptor, b"\xff\x00\n rubbish without an end " * 100)
+        except BlockingIOError:
+            await context.progress(0.5, "filled")
+        return "done"
+
+
+class Closing:
+    """Closes every descriptor that it finds, and ends its process or returns."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        pid = start_daemon(does_exec=False)
+        Path(payload["folder"], "pids").write_text(str(pid))  # noqa: ASYNC240  local, see `gate`
+        os.closerange(0, 4_096)
+
+
+class Pools:
+    """Uses both kinds of process pools, and leaves one open."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> list[int]:
+        with multiprocessing.Pool(2) as pool:
+            squares = await asyncio.to_thread(pool.map, abs, range(-5, 0))
+        with ProcessPoolExecutor(2) as executor:
+            squares += await asyncio.to_thread(lambda: [*executor.map(abs, range(-3, 0))])
+        left_open = ProcessPoolExecutor(1)
+        squares.append(await asyncio.wrap_future(left_open.submit(abs, -7)))
+        return squares
 
 
 class Stubborn:

@@ -6,11 +6,12 @@ from typing import Any, cast
 
 from support.mock_database import MockDatabase, claimed_job
 
-from app.domain.jobs import Cause, ClaimedJob, Limits, Registration
+from app.domain.jobs import Cause, ClaimedJob, Limits, Registration, Usage
 from app.domain.lifecycle import Completed, Died, Outcome
+from app.orchestrator.launching import WorkerLauncher
 from app.orchestrator.manager import QueueManager
 from app.orchestrator.options import ManagerOptions
-from app.orchestrator.processes import StopReason, WorkerLauncher, WorkerProcess
+from app.orchestrator.processes import StopReason, WorkerProcess
 from app.orchestrator.recovery import LiveWorker
 from app.telemetry import Event, Telemetry
 
@@ -32,8 +33,12 @@ class FakeWorker:
         self.pid = 4_711
         self.run_seconds = run_seconds
         self.stop_reason: StopReason | None = None
+        self.worker_pid: int | None = 4_712
+        self.connected_at: float | None = None
+        self.loaded_at: float | None = None
+        self.last_sign: float | None = None
+        self.usage: Usage | None = None
         self.has_outcome = False
-        self.process_id = self.pid
         self.memory_bytes: int | None = None
         self.ends_on_stop = True
         self.is_killed = asyncio.Event()
@@ -50,6 +55,9 @@ class FakeWorker:
             self._has_ended = True
             self._outcome = outcome
             self._on_end()
+
+    def poll_reports(self) -> None:
+        pass
 
     def seen(self) -> LiveWorker:
         return LiveWorker(
@@ -87,6 +95,13 @@ class FakeWorker:
         self.is_killed.set()
         self.end(KILLED)
 
+    def destroy(self) -> None:
+        self.kill()
+
+    def end_at_once(self, timeout_seconds: float) -> None:
+        self.kill()
+        self.close()
+
     async def end_group(self) -> bool:
         await self.may_be_emptied.wait()
         return True
@@ -99,16 +114,28 @@ class FakeWorker:
 
 
 class FakeLauncher:
-    """Stands in for a WorkerLauncher; a queued failure is raised instead of a launch."""
+    """Stands in for a WorkerLauncher; a queued failure is raised instead of a launch.
+
+    Attributes:
+        may_launch: clear it to let launches hang.
+    """
 
     def __init__(self) -> None:
         self.workers: list[FakeWorker] = []
         self.failures: list[Exception] = []
+        self.may_launch = asyncio.Event()
+        self.may_launch.set()
+        self.is_launching = asyncio.Event()
 
-    def warm_up(self) -> None:
+    async def warm_up(self) -> None:
         pass
 
-    def launch(self, job: ClaimedJob, registration: Registration) -> FakeWorker:
+    async def close(self) -> None:
+        pass
+
+    async def launch(self, job: ClaimedJob, registration: Registration) -> FakeWorker:
+        self.is_launching.set()
+        await self.may_launch.wait()
         if self.failures:
             raise self.failures.pop(0)
         worker = FakeWorker(job)

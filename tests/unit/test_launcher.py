@@ -7,7 +7,7 @@ from support.mock_database import MockDatabase, claimed_job
 
 from app.db.interface import DBFactory
 from app.domain.jobs import Registration
-from app.orchestrator.processes import WorkerLauncher, WorkerStartError
+from app.orchestrator.launching import WorkerLauncher, WorkerStartError
 from app.telemetry import Telemetry
 
 _unpicklable: DBFactory = lambda: MockDatabase()  # noqa: E731, PLW0108  a lambda cannot cross
@@ -19,16 +19,16 @@ ECHO = "app.pipelines.demo:Echo"
     [(_unpicklable, {}), (MockDatabase, {"size": object()})],
     ids=["factory that cannot be pickled", "arguments that are not JSON"],
 )
-def test_a_launch_that_fails_says_why_and_leaves_nothing(
+async def test_a_launch_that_fails_says_why_and_leaves_nothing(
     factory: DBFactory, arguments: dict[str, object]
 ) -> None:
     launcher = WorkerLauncher("spawn", factory, Telemetry())
     with pytest.raises(WorkerStartError):  # what is made once is made now
-        launcher.launch(claimed_job(), Registration("echo", ECHO, arguments))
+        await launcher.launch(claimed_job(), Registration("echo", ECHO, arguments))
     before = _open_descriptors()
 
     with pytest.raises(WorkerStartError, match=r"pickle|JSON"):
-        launcher.launch(claimed_job(), Registration("echo", ECHO, arguments))
+        await launcher.launch(claimed_job(), Registration("echo", ECHO, arguments))
 
     assert _open_descriptors() == before
 

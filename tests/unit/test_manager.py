@@ -17,7 +17,7 @@ from app.domain.lifecycle import (
     Verdict,
     decide,
 )
-from app.orchestrator.processes import WorkerStartError
+from app.orchestrator.launching import WorkerStartError
 
 AWAY = DatabaseUnavailableError("no route")
 
