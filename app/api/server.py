@@ -213,9 +213,13 @@ class WebServer:
 
     async def get_job(self, job_id: str, response: Response) -> JobResponse:
         """The job's status, latest progress and milestones."""
-        job = await self._db.get_job(job_id)
+        # In this order: whoever is told of a milestone is told of progress at least as far.
         milestones = await self._db.list_milestones(job_id)
-        if not job.status.is_terminal:
+        job = await self._db.get_job(job_id)
+        if job.status.is_terminal:
+            # Some may have come between the two looks; now there come no more.
+            milestones = await self._db.list_milestones(job_id)
+        else:
             response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         return JobResponse.of(job, milestones)
 

@@ -10,13 +10,15 @@ from uuid import UUID
 import asyncpg
 import httpx2
 import pytest
+from api.conftest import client_of
 from contract.steps import RAISED, claimed, complete, new_node
 
 from app.api import requests, server
 from app.api.requests import MAX_BODY_BYTES
+from app.api.server import NoScheduler, WebServer
 from app.db.ids import new_id
 from app.db.postgres.adapter import PostgresJobsDB
-from app.domain.jobs import MAX_PAYLOAD_BYTES, Limits, Progress
+from app.domain.jobs import MAX_PAYLOAD_BYTES, Limits, Milestone, Progress
 from app.domain.json_values import dump_storable
 from app.domain.lifecycle import decide
 
@@ -308,3 +310,39 @@ class _Chunks:
         for _ in range(self._count):
             self.sent += 1
             yield b" " * self.SIZE
+
+
+class _Between(PostgresJobsDB):
+    """Something happens between the two looks that tell of a job."""
+
+    happening: Any = None
+
+    async def list_milestones(self, job_id: str) -> list[Milestone]:
+        found = await super().list_milestones(job_id)
+        happening, self.happening = self.happening, None
+        if happening is not None:
+            await happening
+        return found
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["goes on", "ends"])
+async def test_a_job_that_moves_between_two_looks_is_told_without_a_contradiction(
+    db: PostgresJobsDB, database_url: str, *, ends: bool
+) -> None:
+    job = await claimed(db)
+    looking = _Between(database_url)
+
+    async def move() -> None:
+        await db.report_progress(job.claim, Progress(0.2, "load"), is_milestone=True)
+        if ends:
+            await complete(db, job)
+
+    looking.happening = move()
+    web = WebServer(looking, NoScheduler())
+    async with web._lifespan(web.app), client_of(web) as client:
+        body = (await client.get(f"/jobs/{job.id}")).json()
+
+    assert body["status"] == ("completed" if ends else "running")
+    assert body["progress"]["stage"] == "load"
+    # A milestone may be told a look later, but not be missing at the end.
+    assert [milestone["stage"] for milestone in body["milestones"]] == (["load"] if ends else [])
