@@ -172,6 +172,7 @@ class WorkerLauncher:
         self._thread = ProcessThread()
         self._workers: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
         self._count_oom_kills = partial(oom_kills, oom_counter())
+        self._killed_forkserver: int | None = None
 
     async def warm_up(self) -> None:
         """Start the forkserver and check what it really preloaded; about half a second."""
@@ -246,6 +247,7 @@ class WorkerLauncher:
                 name=f"haulage-worker-{job.id}",
                 daemon=False,
             )
+            self._wait_for_killed()
             with _hidden_main():
                 process.start()
         except Exception as error:
@@ -254,6 +256,14 @@ class WorkerLauncher:
         finally:
             writing.close()
         return WorkerProcess(job, process, reports, self._thread, self._count_oom_kills)
+
+    def _wait_for_killed(self) -> None:
+        pid, self._killed_forkserver = self._killed_forkserver, None
+        if pid is not None and hasattr(os, "waitid"):
+            # Looked at but not taken: multiprocessing does that. Until its end is there to see,
+            # the next start would ask it once more.
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
     def _count_missing(self) -> int | None:
         with _hidden_main():
@@ -280,6 +290,7 @@ class WorkerLauncher:
             pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
             if isinstance(pid, int):
                 suspects = [*children(pid), pid]
+                self._killed_forkserver = pid
         elif self._thread.native_id is not None and sys.platform == "linux":
             tracker = getattr(resource_tracker, "_resource_tracker", None)
             known.add(getattr(tracker, "_pid", None) or 0)
