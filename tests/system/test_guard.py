@@ -125,8 +125,7 @@ def test_ends_are_told_truly_when_the_forkserver_is_killed(
         ids = {
             then: service.enqueue({"gate": str(gate), "then": then}, "after-gate") for then in ends
         }
-        for job_id in ids.values():
-            wait_until(lambda job_id=job_id: service.job(job_id)["pid"], "start of the worker")
+        wait_until(lambda: all(service.job(i)["pid"] for i in ids.values()), "start of the workers")
         forkserver = _forkserver(service)
         os.kill(forkserver, signal.SIGKILL)
         wait_until(lambda: not process_exists(forkserver), "end of the forkserver")
