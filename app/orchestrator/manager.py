@@ -242,7 +242,7 @@ class QueueManager:
                 )
                 await self._spawn_worker(job)
         finally:
-            # What is left after a cancellation has no process: shutdown gives it back.
+            # What a cancellation leaves has no process; watchdog or shutdown give it back.
             self._launching.clear()
         return len(claimed)
 
@@ -318,8 +318,9 @@ class QueueManager:
         match outcome:
             case NotConnected():
                 self._starting.note_failure()
-            case Interrupted() | Died(cause=Cause.WORKER_LOST) if self._is_draining:
-                # Who stops a service often signals all of its processes at once.
+            case Interrupted() | NotStarted() | Died(cause=Cause.WORKER_LOST) if self._is_draining:
+                # Who stops a service often signals all of its processes at once; and a start that
+                # was under way has been given up.
                 return Released()
             case _:
                 pass
@@ -349,7 +350,7 @@ class QueueManager:
             worker.kill()
         for row in findings.orphaned:
             if row.claim not in self._settlements:
-                outcome = NotStarted("no process runs this claim")
+                outcome = self._judge(NotStarted("no process runs this claim"))
                 await self._settlements.settle(row.claim, row, outcome)
         await rescue_lost(self.db, self._telemetry, self._is_storing)
         return findings

@@ -8,7 +8,7 @@ from support.mock_database import MockDatabase, claimed_job, running_job
 from unit.fake_workers import KILLED, FakeWorker, Node
 
 from app.domain.errors import DatabaseUnavailableError
-from app.domain.jobs import Cause, Claim, ClaimedJob, JobStatus
+from app.domain.jobs import Cause, Claim, ClaimedJob, JobStatus, Usage
 from app.domain.lifecycle import (
     Cancelled,
     Died,
@@ -114,6 +114,102 @@ async def test_a_job_of_an_unknown_pipeline_is_given_back() -> None:
     await node.manager._listen_once()
 
     assert node.verdicts() == [(job.id, JobStatus.PENDING, Cause.START_FAILED)]
+
+
+# -- starting ---------------------------------------------------------------------------------
+
+
+async def launching(node: Node) -> tuple[asyncio.Task[int], ClaimedJob, ClaimedJob]:
+    """Two claimed jobs, the first of which is being started for as long as the test likes."""
+    jobs = claimed_job(), claimed_job()
+    node.db.pending = list(jobs)
+    node.db.running_rows = [running_job(job, node.manager.node_id) for job in jobs]
+    node.launcher.may_launch.clear()
+    listening = asyncio.create_task(node.manager._listen_once())
+    async with asyncio.timeout(10.0):
+        await node.launcher.is_launching.wait()
+    return listening, *jobs
+
+
+async def test_a_row_is_no_orphan_while_its_process_or_one_before_it_starts() -> None:
+    node = Node()
+    listening, *jobs = await launching(node)
+
+    for _ in range(4):
+        await node.manager._watch_once()
+    assert node.db.finished == []
+    node.launcher.may_launch.set()
+    await listening
+    await node.manager._watch_once()
+
+    assert node.db.finished == []
+    assert [worker.job for worker in node.launcher.workers] == jobs
+
+
+async def test_jobs_are_given_back_when_the_node_drains_while_one_of_them_starts() -> None:
+    node = Node()
+    listening, first, second = await launching(node)
+
+    node.manager.drain()
+    node.launcher.may_launch.set()
+    await listening
+    await node.manager._reap_finished()
+
+    [worker] = node.launcher.workers
+    assert worker.is_killed.is_set()
+    assert sorted(node.verdicts()) == sorted(
+        (job.id, JobStatus.PENDING, Cause.SHUTDOWN) for job in (first, second)
+    )
+
+
+async def test_jobs_are_not_run_when_the_lease_is_lost_while_one_of_them_starts() -> None:
+    node = Node(MockDatabase(is_renewing=False))
+    listening, first, second = await launching(node)
+    identity = node.manager.node_id
+
+    await node.manager._renew_once()
+    node.launcher.may_launch.set()
+    await listening
+    await node.manager._reap_finished()
+
+    [worker] = node.launcher.workers
+    assert worker.stop_reason == NodeLost(identity)
+    assert sorted(node.verdicts()) == sorted(
+        (job.id, JobStatus.PENDING, Cause.NODE_LOST) for job in (first, second)
+    )
+
+
+async def test_a_launch_that_fails_while_the_node_drains_costs_the_job_nothing() -> None:
+    node = Node()
+    listening, first, _ = await launching(node)
+    node.launcher.failures = [WorkerStartError("too late")]
+
+    node.manager.drain()
+    node.launcher.may_launch.set()
+    await listening
+
+    assert node.verdicts()[0] == (first.id, JobStatus.PENDING, Cause.SHUTDOWN)
+
+
+async def test_the_cost_of_a_dead_worker_is_written_with_its_end() -> None:
+    class KeepingDatabase(MockDatabase):
+        async def finish_job(
+            self, claim: Claim, verdict: Verdict, usage: Usage | None = None
+        ) -> bool:
+            kept.append(usage)
+            return await super().finish_job(claim, verdict, usage)
+
+    kept: list[Usage | None] = []
+    node = Node(KeepingDatabase())
+    node.db.faults = [("finish_job", AWAY)]
+    worker = node.running()
+    worker.usage = Usage(peak_memory_bytes=7, cpu_seconds=0.5)
+    worker.end(KILLED)
+
+    for _ in range(2):
+        await node.manager._reap_finished()
+
+    assert kept == [worker.usage] * 2
 
 
 # -- reaping ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from support.mock_database import claimed_job
+from support.mock_database import claimed_job, running_job
 from support.waiting import eventually
 from unit.fake_workers import KILLED, Node
 
@@ -68,6 +68,24 @@ async def until_launched(node: Node, count: int) -> None:
         return len(node.launcher.workers) >= count
 
     await eventually(are_launched, f"{count} launches")
+
+
+async def test_a_launch_that_hangs_holds_up_neither_the_watchdog_nor_the_end() -> None:
+    async with started(Node(**QUICK)) as node:
+        node.launcher.may_launch.clear()
+        job = claimed_job()
+        node.db.pending = [job]
+        async with asyncio.timeout(10.0):
+            await node.launcher.is_launching.wait()
+        await until_called(node, "list_lost_jobs", 3)
+        await until_called(node, "renew_node", 3)
+        node.db.running_rows = [running_job(job, node.manager.node_id)]
+        began = time.monotonic()
+
+    # Given up by the end of the listener: what the database knows is given back.
+    assert time.monotonic() - began < 2.0
+    assert set(node.verdicts()) == {(job.id, JobStatus.PENDING, Cause.SHUTDOWN)}
+    assert node.launcher.workers == []
 
 
 # -- running ----------------------------------------------------------------------------------
