@@ -14,6 +14,7 @@ from typing import Final
 from app import __version__
 from app.db.ids import new_id
 from app.db.interface import DBInterface
+from app.domain.errors import DatabaseUnavailableError
 from app.domain.jobs import NodeInfo
 from app.telemetry import Telemetry
 
@@ -67,7 +68,7 @@ class NodeLease:
                 that instant, whenever the next try may be.
 
         Raises:
-            DatabaseUnavailableError, TimeoutError: no answer.
+            DatabaseUnavailableError: no answer.
         """
         try:
             return await self._renew()
@@ -81,8 +82,13 @@ class NodeLease:
         began = time.monotonic()
         # An ended lease is asked about too: the answer tells whether to begin anew.
         patience = self.remaining_seconds if self.remaining_seconds > 0 else self._lease_seconds
-        async with asyncio.timeout(min(patience, self._lease_seconds / 2)):
-            is_renewed = await self._db.renew_node(self.node.id)
+        patience = min(patience, self._lease_seconds / 2)
+        try:
+            async with asyncio.timeout(patience):
+                is_renewed = await self._db.renew_node(self.node.id)
+        except TimeoutError as error:
+            said = f"the lease was not renewed in {patience:.1f} s"
+            raise DatabaseUnavailableError(said) from error
         if is_renewed:
             self._renewed = began
         return is_renewed

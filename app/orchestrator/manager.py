@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from app.db.interface import DBFactory, DBInterface
+from app.domain.errors import DatabaseUnavailableError
 from app.domain.jobs import Cause, Claim, ClaimedJob, Registration
 from app.domain.lifecycle import (
     Cancelled,
@@ -89,6 +90,7 @@ class QueueManager:
         # A node that cannot start processes must not use up the queue.
         self._starting = Backoff(first_seconds=1.0)
         self._suspects = recovery.Suspects()
+        self._has_unanswered_claim = False
         self._is_draining = False
         self._grace_end = 0.0
         self._process_ended = asyncio.Event()
@@ -210,10 +212,17 @@ class QueueManager:
         await self._reap_finished()
         if self._is_draining:
             return 0
+        if self._has_unanswered_claim:
+            await self._give_back_unanswered()
         free = await self._free_slots()
         if free == 0:
             return 0
-        claimed = await self.db.claim_pending_jobs(self.node_id, free, tuple(self._pipelines))
+        try:
+            claimed = await self.db.claim_pending_jobs(self.node_id, free, tuple(self._pipelines))
+        except DatabaseUnavailableError:
+            # Perhaps only the answer is lost.
+            self._has_unanswered_claim = True
+            raise
         for job in claimed:
             self._telemetry.emit(
                 "job.claimed", job=job.id, pipeline=job.pipeline, attempt=job.attempt
@@ -222,6 +231,17 @@ class QueueManager:
             # Starting blocks for some milliseconds: others get their turn in between.
             await asyncio.sleep(0)
         return len(claimed)
+
+    async def _give_back_unanswered(self) -> None:
+        """Release what a call without an answer may have claimed: it never ran.
+
+        Only this loop claims, so a running row without a process, past or present, is such a one.
+        """
+        for row in await self.db.list_running_jobs(self.node_id):
+            here = {worker.job.claim for worker in self._running_processes.values()}
+            if row.claim not in here | self._reaper.claims and row.claim not in self._settlements:
+                await self._settlements.settle(row.claim, row, Released())
+        self._has_unanswered_claim = False
 
     async def _free_slots(self) -> int:
         here = len(self._running_processes)

@@ -8,7 +8,7 @@ from support.mock_database import MockDatabase, claimed_job, running_job
 from unit.fake_workers import KILLED, FakeWorker, Node
 
 from app.domain.errors import DatabaseUnavailableError
-from app.domain.jobs import Cause, Claim, ClaimedJob, JobStatus
+from app.domain.jobs import AttemptOutcome, Cause, Claim, ClaimedJob, JobStatus
 from app.domain.lifecycle import (
     Cancelled,
     Died,
@@ -238,6 +238,43 @@ async def test_a_job_that_hangs_in_its_group_does_not_hold_up_the_others() -> No
     assert len(node.db.finished) == 2
 
 
+async def test_what_a_claim_without_an_answer_took_goes_back_at_once_and_at_no_cost() -> None:
+    node = Node()
+    worker = node.running()
+    unknown = running_job(claimed_job(), node.manager.node_id)
+    node.db.faults = [("claim_pending_jobs", AWAY)]
+    node.db.running_rows = [running_job(worker.job, node.manager.node_id), unknown]
+
+    with pytest.raises(DatabaseUnavailableError):
+        await node.manager._listen_once()
+    assert node.db.finished == []
+
+    await node.manager._listen_once()
+    [(claim, verdict)] = node.db.finished
+    assert claim == unknown.claim
+    assert (verdict.status, verdict.outcome) == (JobStatus.PENDING, AttemptOutcome.RELEASED)
+    assert (verdict.delay_seconds, verdict.attempt_change, verdict.node_loss_change) == (0, -1, 0)
+
+    # Asked once: from now on every claim is known.
+    node.db.calls.clear()
+    await node.manager._listen_once()
+    assert "list_running_jobs" not in node.db.calls
+
+
+async def test_a_claim_without_an_answer_is_asked_about_until_the_database_answers() -> None:
+    node = Node()
+    unknown = running_job(claimed_job(), node.manager.node_id)
+    node.db.faults = [("claim_pending_jobs", AWAY), ("list_running_jobs", AWAY)]
+    node.db.running_rows = [unknown]
+    for _ in range(2):
+        with pytest.raises(DatabaseUnavailableError):
+            await node.manager._listen_once()
+
+    await node.manager._listen_once()
+
+    assert node.verdicts() == [(unknown.id, JobStatus.PENDING, Cause.SHUTDOWN)]
+
+
 # -- watching ---------------------------------------------------------------------------------
 
 
@@ -426,7 +463,7 @@ async def test_workers_end_with_the_lease_when_the_database_does_not_answer() ->
     node.db.hanging.add("renew_node")
     worker = node.running()
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(DatabaseUnavailableError):
         await node.manager._renew_once()
 
     async with asyncio.timeout(10.0):
