@@ -10,13 +10,14 @@ the truth about jobs; this module must never hold one in memory only, and never 
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from app.db.interface import DBFactory, DBInterface
 from app.domain.errors import DatabaseUnavailableError
-from app.domain.jobs import Cause, Claim, ClaimedJob, Registration
+from app.domain.jobs import Cause, Claim, ClaimedJob, Registration, RunningJob
 from app.domain.lifecycle import (
     Cancelled,
     Died,
@@ -34,7 +35,7 @@ from app.orchestrator.lease import NodeLease
 from app.orchestrator.options import ManagerOptions
 from app.orchestrator.processes import WorkerLauncher, WorkerProcess, WorkerStartError
 from app.orchestrator.reaping import Reaper
-from app.orchestrator.rescue import rescue_lost
+from app.orchestrator.rescue import RESULTS_FIRST_SECONDS, rescue_lost
 from app.orchestrator.settling import Settlements
 from app.telemetry import Telemetry, default_telemetry
 
@@ -91,6 +92,7 @@ class QueueManager:
         self._starting = Backoff(first_seconds=1.0)
         self._suspects = recovery.Suspects()
         self._has_unanswered_claim = False
+        self._last_unanswered_claim = -math.inf
         self._is_draining = False
         self._grace_end = 0.0
         self._process_ended = asyncio.Event()
@@ -220,8 +222,9 @@ class QueueManager:
         try:
             claimed = await self.db.claim_pending_jobs(self.node_id, free, tuple(self._pipelines))
         except DatabaseUnavailableError:
-            # Perhaps only the answer is lost.
+            # Perhaps only the answer is lost, or the commit is yet to come.
             self._has_unanswered_claim = True
+            self._last_unanswered_claim = time.monotonic()
             raise
         for job in claimed:
             self._telemetry.emit(
@@ -325,10 +328,19 @@ class QueueManager:
             worker.kill()
         for row in findings.orphaned:
             if row.claim not in self._settlements:
-                outcome = NotStarted("no process runs this claim")
-                await self._settlements.settle(row.claim, row, outcome)
-        await rescue_lost(self.db, self._telemetry, self._is_storing)
+                await self._settlements.settle(row.claim, row, self._explain_orphan(row))
+        # After an outage every node looks lost, to all of them at once: what is already computed
+        # gets time to be stored.
+        if self._lease.steady_seconds >= RESULTS_FIRST_SECONDS:
+            await rescue_lost(self.db, self._telemetry, self._is_storing)
         return findings
+
+    def _explain_orphan(self, row: RunningJob) -> Outcome:
+        claimed = time.monotonic() - row.run_seconds
+        if claimed <= self._last_unanswered_claim:
+            # Committed after its caller gave up: it never ran.
+            return Released()
+        return NotStarted("no process runs this claim")
 
     def _is_storing(self, claim: Claim) -> bool:
         return any(worker.has_outcome for worker in self._processes_of([claim]))

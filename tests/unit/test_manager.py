@@ -17,6 +17,7 @@ from app.domain.lifecycle import (
     Verdict,
     decide,
 )
+from app.orchestrator import manager
 from app.orchestrator.processes import WorkerStartError
 
 AWAY = DatabaseUnavailableError("no route")
@@ -290,6 +291,31 @@ async def test_an_orphaned_row_is_given_back_in_the_second_pass_only() -> None:
     assert node.verdicts() == [(row.id, JobStatus.PENDING, Cause.START_FAILED)]
 
 
+async def test_an_orphan_of_a_claim_without_an_answer_costs_nothing_when_it_is_committed_late() -> (
+    None
+):
+    node = Node()
+    node.db.faults = [("claim_pending_jobs", AWAY)]
+    with pytest.raises(DatabaseUnavailableError):
+        await node.manager._listen_once()
+    await node.manager._listen_once()
+    assert node.db.finished == []
+    # Claimed before that call ended, or after it: the latter is nothing that call can have done.
+    rows = [
+        running_job(claimed_job(), node.manager.node_id, run_seconds=seconds)
+        for seconds in (60.0, -60.0)
+    ]
+    node.db.running_rows = rows
+
+    for _ in range(2):
+        await node.manager._watch_once()
+
+    assert node.verdicts() == [
+        (rows[0].id, JobStatus.PENDING, Cause.SHUTDOWN),
+        (rows[1].id, JobStatus.PENDING, Cause.START_FAILED),
+    ]
+
+
 async def test_a_row_is_no_orphan_while_its_end_waits_to_be_written() -> None:
     node = Node()
     worker = node.running()
@@ -412,6 +438,24 @@ async def test_an_error_about_one_lost_job_loses_none_of_the_others() -> None:
 
 
 # -- the lease --------------------------------------------------------------------------------
+
+
+async def test_a_node_leaves_lost_jobs_to_their_workers_for_a_moment_after_an_outage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Node()
+    node.db.lost_rows = [running_job(claimed_job(), "other-node")]
+    node.db.faults = [("renew_node", AWAY)]
+    with pytest.raises(DatabaseUnavailableError):
+        await node.manager._renew_once()
+    await node.manager._watch_once()
+    await node.manager._renew_once()
+    await node.manager._watch_once()
+    assert node.db.rescued == []
+
+    monkeypatch.setattr(manager, "RESULTS_FIRST_SECONDS", 0.0)
+    await node.manager._watch_once()
+    assert len(node.db.rescued) == 1
 
 
 async def test_a_renewed_lease_changes_nothing() -> None:
