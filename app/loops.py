@@ -2,7 +2,8 @@
 
     start() --> [ tick() --> wait for wake() or the interval ] --> ... --> stop()
                     |
-                    '-- raised: report, back off with jitter up to the interval, go on
+                    '-- raised: report, back off with jitter up to the interval, go on;
+                        the first success afterwards is reported too
 
 A loop starts once, stops idempotently and holds nothing else: its owner's `_x_once` does the work
 and can be called from tests without any loop.
@@ -125,14 +126,21 @@ class PeriodicLoop:
         if not stopping.is_set():
             self._task = asyncio.current_task()
         failures = 0
+        failing_since = 0.0
         while not stopping.is_set():
             self._wake.clear()
             began = time.monotonic()
             try:
                 await self._tick()
+                if failures:
+                    seconds = round(time.monotonic() - failing_since, 1)
+                    self._telemetry.emit(
+                        "loop.recovered", loop=self.name, failures=failures, seconds=seconds
+                    )
                 failures = 0
             except Exception as error:  # noqa: BLE001  a loop survives everything but its own end
                 failures += 1
+                failing_since = began if failures == 1 else failing_since
                 self._telemetry.emit(
                     "loop.failed", loop=self.name, error=repr(error), failures=failures
                 )

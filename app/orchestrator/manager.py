@@ -10,12 +10,14 @@ the truth about jobs; this module must never hold one in memory only, and never 
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from app.db.interface import DBFactory, DBInterface
-from app.domain.jobs import Cause, Claim, ClaimedJob, Registration, WakeUp
+from app.domain.errors import DatabaseUnavailableError
+from app.domain.jobs import Cause, Claim, ClaimedJob, Registration, RunningJob, WakeUp
 from app.domain.lifecycle import (
     Cancelled,
     Died,
@@ -36,7 +38,7 @@ from app.orchestrator.memory import tree_memory_bytes
 from app.orchestrator.options import ManagerOptions
 from app.orchestrator.processes import StopReason, WorkerProcess
 from app.orchestrator.reaping import Reaper
-from app.orchestrator.rescue import rescue_lost
+from app.orchestrator.rescue import RESULTS_FIRST_SECONDS, rescue_lost
 from app.orchestrator.settling import Settlements
 from app.telemetry import Telemetry, default_telemetry
 
@@ -100,6 +102,8 @@ class QueueManager:
         # A node that cannot start processes must not use up the queue.
         self._starting = Backoff(first_seconds=1.0)
         self._suspects = recovery.Suspects()
+        self._has_unanswered_claim = False
+        self._last_unanswered_claim = -math.inf
         self._is_draining = False
         self._grace_end = 0.0
         self._process_ended = asyncio.Event()
@@ -229,10 +233,18 @@ class QueueManager:
         await self._reap_finished()
         if self._is_draining:
             return 0
+        if self._has_unanswered_claim:
+            await self._give_back_unanswered()
         free = await self._free_slots()
         if free == 0:
             return 0
-        claimed = await self.db.claim_pending_jobs(self.node_id, free, tuple(self._pipelines))
+        try:
+            claimed = await self.db.claim_pending_jobs(self.node_id, free, tuple(self._pipelines))
+        except DatabaseUnavailableError:
+            # Perhaps only the answer is lost, or the commit is yet to come.
+            self._has_unanswered_claim = True
+            self._last_unanswered_claim = time.monotonic()
+            raise
         self._launching = dict.fromkeys(job.claim for job in claimed)
         self._look_for_drain()
         try:
@@ -245,6 +257,17 @@ class QueueManager:
             # What a cancellation leaves has no process; watchdog or shutdown give it back.
             self._launching.clear()
         return len(claimed)
+
+    async def _give_back_unanswered(self) -> None:
+        """Release what a call without an answer may have claimed: it never ran.
+
+        Only this loop claims, so a running row without a process, past or present, is such a one.
+        """
+        for row in await self.db.list_running_jobs(self.node_id):
+            here = {worker.job.claim for worker in self._running_processes.values()}
+            if row.claim not in here | self._reaper.claims and row.claim not in self._settlements:
+                await self._settlements.settle(row.claim, row, Released())
+        self._has_unanswered_claim = False
 
     async def _free_slots(self) -> int:
         here = len(self._running_processes)
@@ -350,10 +373,20 @@ class QueueManager:
             worker.kill()
         for row in findings.orphaned:
             if row.claim not in self._settlements:
-                outcome = self._judge(NotStarted("no process runs this claim"))
+                outcome = self._judge(self._explain_orphan(row))
                 await self._settlements.settle(row.claim, row, outcome)
-        await rescue_lost(self.db, self._telemetry, self._is_storing)
+        # After an outage every node looks lost, to all of them at once: what is already computed
+        # gets time to be stored.
+        if self._lease.steady_seconds >= RESULTS_FIRST_SECONDS:
+            await rescue_lost(self.db, self._telemetry, self._is_storing)
         return findings
+
+    def _explain_orphan(self, row: RunningJob) -> Outcome:
+        claimed = time.monotonic() - row.run_seconds
+        if claimed <= self._last_unanswered_claim:
+            # Committed after its caller gave up: it never ran.
+            return Released()
+        return NotStarted("no process runs this claim")
 
     def _is_storing(self, claim: Claim) -> bool:
         return any(worker.has_outcome for worker in self._processes_of([claim]))

@@ -8,7 +8,7 @@ from support.mock_database import MockDatabase, claimed_job, running_job
 from unit.fake_workers import KILLED, FakeWorker, Node
 
 from app.domain.errors import DatabaseUnavailableError
-from app.domain.jobs import Cause, Claim, ClaimedJob, JobStatus, Usage
+from app.domain.jobs import AttemptOutcome, Cause, Claim, ClaimedJob, JobStatus, Usage
 from app.domain.lifecycle import (
     Cancelled,
     Died,
@@ -17,6 +17,7 @@ from app.domain.lifecycle import (
     Verdict,
     decide,
 )
+from app.orchestrator import manager
 from app.orchestrator.launching import WorkerStartError
 
 AWAY = DatabaseUnavailableError("no route")
@@ -334,6 +335,43 @@ async def test_a_job_that_hangs_in_its_group_does_not_hold_up_the_others() -> No
     assert len(node.db.finished) == 2
 
 
+async def test_what_a_claim_without_an_answer_took_goes_back_at_once_and_at_no_cost() -> None:
+    node = Node()
+    worker = node.running()
+    unknown = running_job(claimed_job(), node.manager.node_id)
+    node.db.faults = [("claim_pending_jobs", AWAY)]
+    node.db.running_rows = [running_job(worker.job, node.manager.node_id), unknown]
+
+    with pytest.raises(DatabaseUnavailableError):
+        await node.manager._listen_once()
+    assert node.db.finished == []
+
+    await node.manager._listen_once()
+    [(claim, verdict)] = node.db.finished
+    assert claim == unknown.claim
+    assert (verdict.status, verdict.outcome) == (JobStatus.PENDING, AttemptOutcome.RELEASED)
+    assert (verdict.delay_seconds, verdict.attempt_change, verdict.node_loss_change) == (0, -1, 0)
+
+    # Asked once: from now on every claim is known.
+    node.db.calls.clear()
+    await node.manager._listen_once()
+    assert "list_running_jobs" not in node.db.calls
+
+
+async def test_a_claim_without_an_answer_is_asked_about_until_the_database_answers() -> None:
+    node = Node()
+    unknown = running_job(claimed_job(), node.manager.node_id)
+    node.db.faults = [("claim_pending_jobs", AWAY), ("list_running_jobs", AWAY)]
+    node.db.running_rows = [unknown]
+    for _ in range(2):
+        with pytest.raises(DatabaseUnavailableError):
+            await node.manager._listen_once()
+
+    await node.manager._listen_once()
+
+    assert node.verdicts() == [(unknown.id, JobStatus.PENDING, Cause.SHUTDOWN)]
+
+
 # -- watching ---------------------------------------------------------------------------------
 
 
@@ -347,6 +385,31 @@ async def test_an_orphaned_row_is_given_back_in_the_second_pass_only() -> None:
 
     await node.manager._watch_once()
     assert node.verdicts() == [(row.id, JobStatus.PENDING, Cause.START_FAILED)]
+
+
+async def test_an_orphan_of_a_claim_without_an_answer_costs_nothing_when_it_is_committed_late() -> (
+    None
+):
+    node = Node()
+    node.db.faults = [("claim_pending_jobs", AWAY)]
+    with pytest.raises(DatabaseUnavailableError):
+        await node.manager._listen_once()
+    await node.manager._listen_once()
+    assert node.db.finished == []
+    # Claimed before that call ended, or after it: the latter is nothing that call can have done.
+    rows = [
+        running_job(claimed_job(), node.manager.node_id, run_seconds=seconds)
+        for seconds in (60.0, -60.0)
+    ]
+    node.db.running_rows = rows
+
+    for _ in range(2):
+        await node.manager._watch_once()
+
+    assert node.verdicts() == [
+        (rows[0].id, JobStatus.PENDING, Cause.SHUTDOWN),
+        (rows[1].id, JobStatus.PENDING, Cause.START_FAILED),
+    ]
 
 
 async def test_a_row_is_no_orphan_while_its_end_waits_to_be_written() -> None:
@@ -473,6 +536,24 @@ async def test_an_error_about_one_lost_job_loses_none_of_the_others() -> None:
 # -- the lease --------------------------------------------------------------------------------
 
 
+async def test_a_node_leaves_lost_jobs_to_their_workers_for_a_moment_after_an_outage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Node()
+    node.db.lost_rows = [running_job(claimed_job(), "other-node")]
+    node.db.faults = [("renew_node", AWAY)]
+    with pytest.raises(DatabaseUnavailableError):
+        await node.manager._renew_once()
+    await node.manager._watch_once()
+    await node.manager._renew_once()
+    await node.manager._watch_once()
+    assert node.db.rescued == []
+
+    monkeypatch.setattr(manager, "RESULTS_FIRST_SECONDS", 0.0)
+    await node.manager._watch_once()
+    assert len(node.db.rescued) == 1
+
+
 async def test_a_renewed_lease_changes_nothing() -> None:
     node = Node()
     worker, identity = node.running(), node.manager.node_id
@@ -522,7 +603,7 @@ async def test_workers_end_with_the_lease_when_the_database_does_not_answer() ->
     node.db.hanging.add("renew_node")
     worker = node.running()
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(DatabaseUnavailableError):
         await node.manager._renew_once()
 
     async with asyncio.timeout(10.0):
