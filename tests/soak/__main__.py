@@ -1,6 +1,8 @@
 """`make soak`: jobs and faults for SOAK_SECONDS by SOAK_SEED; fails on anything lost or doubled.
 
-PYTHONPATH=.:tests python -m soak [--seconds N] [--seed N] [--report FILE]
+PYTHONPATH=.:tests python -m soak [--seconds N] [--seed N] [--report FILE] [--quick]
+
+SOAK_REPORT names the report's file where no option does.
 """
 
 import argparse
@@ -38,7 +40,13 @@ def _arguments() -> argparse.Namespace:
     seed = int(os.environ.get("SOAK_SEED") or random.randrange(1_000_000))  # noqa: S311
     parser.add_argument("--seconds", type=float, default=seconds, help="time with faults")
     parser.add_argument("--seed", type=int, default=seed, help="of everything random")
-    parser.add_argument("--report", type=Path, help="a file for the report, in Markdown")
+    report = os.environ.get("SOAK_REPORT")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        default=report and Path(report),
+        help="a file for the report, in Markdown",
+    )
     parser.add_argument("--quick", action="store_true", help="a lease of 5 s instead of 15")
     return parser.parse_args()
 

@@ -296,7 +296,11 @@ def _recoveries(job: JobHistory, faults: Faults) -> Iterator[Recovery]:
             continue
         is_decided = following is None or attempt.cause in DELAYED_CAUSES
         until = attempt.ended_at if is_decided or following is None else following.started_at
-        yield Recovery(fault.kind, job.id, until - max(fault.began, attempt.started_at))
+        # Until it is gone, a node that was told to end looks after its jobs.
+        is_late = fault.kind is FaultKind.STOP_NODE and attempt.cause == "node_lost"
+        hit_at = fault.ended if is_late else fault.began
+        seconds = max(0.0, until - max(hit_at, attempt.started_at))
+        yield Recovery(fault.kind, job.id, seconds)
 
 
 def _is_explained(job: JobHistory, attempt: Attempt, faults: Faults) -> bool:

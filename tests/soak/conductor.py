@@ -15,6 +15,7 @@ from soak.lookup import Lookup
 from soak.nodes import Node, Nodes
 from soak.pace import KINDS, Pace, PlannedFault, plan_faults
 from soak.traffic import Traffic
+from support.processes import command_of
 
 from app.db.postgres.embedded import EmbeddedPostgres
 
@@ -22,6 +23,8 @@ ROLES: Final = ("serve", "serve", "worker", "worker")
 LOOK_SECONDS: Final = 0.2
 # A job may need a recovery, its longest backoffs and another run of ten seconds, and that again.
 DRAIN_SECONDS: Final = 120.0
+# The interpreter's own helpers notice the end of their parent a moment later.
+LEFTOVER_SECONDS: Final = 3.0
 
 UNFINISHED: Final = """
 select count(*) as n, clock_timestamp() as at
@@ -62,7 +65,13 @@ class Conductor:
     @property
     def incidents(self) -> list[str]:
         """See the class."""
-        return self.nodes.incidents
+        outages = [f for f in self.log.faults if f.kind is FaultKind.CRASH_DATABASE]
+        return self.nodes.incidents + [
+            why
+            for began, ended, why in self.nodes.failed_starts
+            # Without a database no node comes up; it says so and ends.
+            if not any(outage.began <= ended and began <= outage.ended for outage in outages)
+        ]
 
     async def run(self) -> None:
         """All of it."""
@@ -75,6 +84,7 @@ class Conductor:
                 group.create_task(self._shoot(plan_faults(self._pace, self._chance)))
             await self._drain()
             await self.nodes.stop()
+            await self._look_for_leftovers()
         finally:
             await _cancel(keepers)
             self._faults.thaw()
@@ -118,6 +128,16 @@ class Conductor:
             rows = await self._lookup.fetch(UNFINISHED)
             if rows and rows[0]["n"] == 0:
                 self.drain_seconds = loop.time() - began
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look_for_leftovers(self) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while left := {pid for node in self.nodes for pid in node.processes()}:
+            if loop.time() - began > LEFTOVER_SECONDS:
+                lines = [f"{pid}: {command_of(pid)[:60]}" for pid in sorted(left)]
+                self.incidents.append(f"left behind by stopped nodes: {lines}")
                 return
             await asyncio.sleep(LOOK_SECONDS)
 

@@ -31,9 +31,9 @@ join haulage.nodes n on n.id = a.node_id
 where j.status = 'running' and a.pid is not null
 order by a.started_at, a.job_id
 """
-BACKENDS: Final = """
+BACKENDS: Final = r"""
 select pid, application_name || ', ' || coalesce(state, '?') || ': '
-    || coalesce(substr(query, 1, 30), '') as what
+    || coalesce(substr(regexp_replace(query, '\s+', ' ', 'g'), 1, 40), '') as what
 from pg_stat_activity
 where datname = current_database() and application_name like 'haulage%'
 order by pid

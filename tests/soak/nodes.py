@@ -148,11 +148,13 @@ class Nodes:
 
     Attributes:
         incidents: what a node did that nobody had asked for.
+        failed_starts: when a node did not come up, from when to when, and why.
     """
 
     def __init__(self, nodes: list[Node]) -> None:
         self.all = nodes
         self.incidents: list[str] = []
+        self.failed_starts: list[tuple[float, float, str]] = []
         self.is_closing = False
 
     def __iter__(self) -> Iterator[Node]:
@@ -187,17 +189,19 @@ class Nodes:
     async def keep_running(self, node: Node) -> None:
         """Start the node again whenever it has ended, until cancelled."""
         while True:
+            was_ready = node.is_ready
             code = await node.ended()
             if self.is_closing:
                 return
-            if not node.is_stopping:
+            if was_ready and not node.is_stopping:
                 self.incidents.append(f"{node.name} (pid {node.pid}) ended by itself: {code}")
             await asyncio.sleep(RESTART_SECONDS)
+            began = now()
             try:
                 await node.start()
             except (RuntimeError, TimeoutError) as error:
                 # As a service manager would: again, however often.
-                self.incidents.append(f"{node.name} did not start: {error!r}")
+                self.failed_starts.append((began, now(), repr(error)))
 
     async def stop(self) -> None:
         """End all of them in order."""

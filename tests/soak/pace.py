@@ -151,11 +151,13 @@ def submissions(chance: random.Random) -> Iterator[Submission]:
         yield Submission(kind, payload, chance.choice(max_attempts), pause)
 
 
+# "patient" jobs outlast a lease, so that one whose manager sleeps is at work beside its successor.
 # Share, shortest and longest run in seconds, steps per second, allowed attempts.
 _KINDS: Final[dict[str, tuple[int, float, float, float, tuple[int, ...]]]] = {
     "quick": (28, 0.1, 0.3, 1.0, (1,)),
     "medium": (22, 1.0, 4.0, 2.0, (2, 3)),
     "long": (18, 10.0, 10.0, 1.0, (1, 3)),
+    "patient": (6, 17.0, 22.0, 1.0, (1, 2)),
     "family": (22, 2.0, 7.0, 1.0, (1, 2)),
     "failing": (10, 0.2, 2.0, 1.0, (1, 2)),
 }

@@ -17,7 +17,8 @@ AROUND_SECONDS: Final = 20.0
 MEASURED: Final = (
     "Recovery is measured for each attempt that a fault ended: from the shot (or from the claim, "
     "where that came later) to the start of the job's next claim; to the verdict on the attempt "
-    "where none follows or where the retry waits on purpose (backoff after a crash)."
+    "where none follows or where the retry waits on purpose (backoff after a crash). Where a node "
+    "that was told to end could not give a job back, the clock starts when its manager is gone."
 )
 
 
