@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from soak.explaining import Faults, is_deliberate
+from soak.explaining import Explanations, is_deliberate
 from soak.fault_log import FaultKind
 from soak.history import TERMINAL, Attempt, History, JobHistory
 from soak.pace import Pace
@@ -67,7 +67,7 @@ class Judgement:
 
 def judge(history: History, pace: Pace) -> Judgement:
     """Apply every rule to every job."""
-    faults = Faults(history.faults, pace)
+    faults = Explanations(history.faults, pace)
     findings = [
         Finding(Wrong.LOST, job_id, "its submission was answered, but there is no such job")
         for job_id in history.promises
@@ -88,7 +88,7 @@ def judge(history: History, pace: Pace) -> Judgement:
 # -- lost -----------------------------------------------------------------------------------------
 
 
-def _losses(job: JobHistory, faults: Faults) -> Iterator[str]:
+def _losses(job: JobHistory, faults: Explanations) -> Iterator[str]:
     if not job.is_terminal:
         yield f"still {job.status} at the end"
     for attempt in job.attempts:
@@ -118,7 +118,7 @@ def _lost_results(job: JobHistory) -> Iterator[str]:
         yield f"its result counts {job.result.step} steps of {job.steps}"
 
 
-def _undeserved_failures(job: JobHistory, faults: Faults) -> Iterator[str]:
+def _undeserved_failures(job: JobHistory, faults: Explanations) -> Iterator[str]:
     if not job.attempts:
         yield "failed without ever being claimed"
         return
@@ -151,7 +151,7 @@ def _lost_checkpoints(job: JobHistory) -> Iterator[str]:
 # -- doubled --------------------------------------------------------------------------------------
 
 
-def _doublings(job: JobHistory, faults: Faults) -> Iterator[str]:
+def _doublings(job: JobHistory, faults: Explanations) -> Iterator[str]:
     yield from _doubled_ends(job)
     yield from _disorder(job)
     yield from _foreign_writes(job)
@@ -242,7 +242,7 @@ def _doubled_rows(job: JobHistory) -> Iterator[str]:
             yield f"a log line of claim {claim_no} is stored {count} times ({instant:.3f})"
 
 
-def _doubled_runs(job: JobHistory, faults: Faults) -> Iterator[str]:
+def _doubled_runs(job: JobHistory, faults: Explanations) -> Iterator[str]:
     for run in job.runs:
         if job.attempt_of(run) is None:
             yield f"run {run.id} belongs to no claim"
@@ -262,7 +262,7 @@ def _doubled_runs(job: JobHistory, faults: Faults) -> Iterator[str]:
             )
 
 
-def _unexplained_ends(job: JobHistory, faults: Faults) -> Iterator[str]:
+def _unexplained_ends(job: JobHistory, faults: Explanations) -> Iterator[str]:
     for attempt, following in pairwise(job.attempts):
         if attempt.outcome is not None and not _is_explained(job, attempt, faults):
             yield (
@@ -271,7 +271,7 @@ def _unexplained_ends(job: JobHistory, faults: Faults) -> Iterator[str]:
             )
 
 
-def _survivors(job: JobHistory, faults: Faults) -> Iterator[str]:
+def _survivors(job: JobHistory, faults: Explanations) -> Iterator[str]:
     for attempt in job.attempts:
         if attempt.ended_at is None:
             continue
@@ -288,7 +288,7 @@ def _survivors(job: JobHistory, faults: Faults) -> Iterator[str]:
 # -- recovery -------------------------------------------------------------------------------------
 
 
-def _recoveries(job: JobHistory, faults: Faults) -> Iterator[Recovery]:
+def _recoveries(job: JobHistory, faults: Explanations) -> Iterator[Recovery]:
     followers: list[Attempt | None] = [*job.attempts[1:], None]
     for attempt, following in zip(job.attempts, followers, strict=False):
         fault = None if attempt.outcome == "completed" else faults.explaining(attempt)
@@ -303,7 +303,7 @@ def _recoveries(job: JobHistory, faults: Faults) -> Iterator[Recovery]:
         yield Recovery(fault.kind, job.id, seconds)
 
 
-def _is_explained(job: JobHistory, attempt: Attempt, faults: Faults) -> bool:
+def _is_explained(job: JobHistory, attempt: Attempt, faults: Explanations) -> bool:
     if is_deliberate(attempt):
         return job.fails
     return faults.explaining(attempt) is not None

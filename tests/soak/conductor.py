@@ -116,7 +116,7 @@ class Conductor:
         if shot is not None:
             shots.add(asyncio.create_task(shot))
             return True
-        if planned.kind is FaultKind.KILL_GUARD and self._faults.is_without_guards:
+        if planned.kind is FaultKind.KILL_GUARD and not self._faults.has_guards:
             self.not_done.append(planned.kind)
             return True
         return False

@@ -38,7 +38,7 @@ DELIBERATE: Final = "DeliberateError"
 
 
 @dataclass(frozen=True, slots=True)
-class Faults:
+class Explanations:
     """The faults of a soak, asked about attempts and runs."""
 
     all: list[Fault]

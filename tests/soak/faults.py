@@ -61,7 +61,7 @@ class Faults:
     """Aims and shoots.
 
     Attributes:
-        is_without_guards: no job's process has a guard in this build.
+        has_guards: a job's process was seen to have one; older builds have none.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Faults:
         self._chance = chance
         self._database = asyncio.Lock()
         self._frozen: set[int] = set()
-        self.is_without_guards = False
+        self.has_guards = False
 
     async def aim(self, planned: PlannedFault) -> Shot | None:
         """A shot of this kind, None where there is no target now."""
@@ -115,7 +115,7 @@ class Faults:
         match kind:
             case FaultKind.KILL_GUARD:
                 guard = _guard_of(job)
-                self.is_without_guards = guard is None
+                self.has_guards |= guard is not None
                 return None if guard is None else self._kill_job(kind, job, guard)
             case FaultKind.FREEZE_WORKER:
                 return self._freeze(kind, {job.pid}, seconds, job.label, job.node.pid, job.pid)

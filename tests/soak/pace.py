@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from soak.fault_log import FaultKind
 
-LEAST_OF_EACH_PER_MINUTE: Final = 1.0
+# Some shots meet nobody: what they were aimed at has just ended.
+LEAST_OF_EACH_PER_MINUTE: Final = 1.2
 JOBS_PER_SECOND: Final = 1.4
 FIRST_FAULT_SECONDS: Final = 3.0
 # How the faults above the least of each kind are spread.
@@ -104,7 +105,7 @@ class PlannedFault:
 
 
 def plan_faults(pace: Pace, chance: random.Random) -> list[PlannedFault]:
-    """Each kind at least once a minute, the rest by weight, spread over the time."""
+    """So many of each kind and the rest by weight, spread over the time."""
     least = max(1, math.ceil(pace.seconds / 60 * LEAST_OF_EACH_PER_MINUTE))
     kinds = [kind for kind in FaultKind for _ in range(least)]
     rest = round(pace.seconds * pace.faults_per_second) - len(kinds)
