@@ -280,7 +280,8 @@ def _survivors(job: JobHistory, faults: Explanations) -> Iterator[str]:
             for who, last in (("the job", run.last_seen), ("its grandchild", run.child_last_seen)):
                 if last is None or last <= allowed:
                     continue
-                if not faults.excuse(attempt, allowed, last, AFTERLIFE_SECONDS):
+                awake = (allowed, last, AFTERLIFE_SECONDS)
+                if not (faults.excuse(attempt, *awake) or faults.slept(attempt, *awake)):
                     late = last - attempt.ended_at
                     yield f"{who} of run {run.id} lived {late:.1f} s after its attempt's end"
 

@@ -19,16 +19,17 @@ from support.processes import command_of
 
 from app.db.postgres.embedded import EmbeddedPostgres
 
-ROLES: Final = ("serve", "serve", "worker", "worker")
+ROLES: Final = ("serve", "serve", "serve", "worker")
 LOOK_SECONDS: Final = 0.2
 # A job may need a recovery, its longest backoffs and another run of ten seconds, and that again.
 DRAIN_SECONDS: Final = 120.0
+# A service that was frozen may store what it was sent long ago.
+QUIET_SECONDS: Final = 3.0
 # The interpreter's own helpers notice the end of their parent a moment later.
 LEFTOVER_SECONDS: Final = 3.0
 
 UNFINISHED: Final = """
-select count(*) as n, clock_timestamp() as at
-from haulage.jobs where status in ('pending', 'running')
+select count(*) as n from haulage.jobs where status in ('pending', 'running')
 """
 
 
@@ -123,11 +124,13 @@ class Conductor:
 
     async def _drain(self) -> None:
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = busy_at = loop.time()
         while loop.time() - began < DRAIN_SECONDS:
             rows = await self._lookup.fetch(UNFINISHED)
-            if rows and rows[0]["n"] == 0:
-                self.drain_seconds = loop.time() - began
+            if not rows or rows[0]["n"] > 0:
+                busy_at = loop.time()
+            elif loop.time() - busy_at > QUIET_SECONDS:
+                self.drain_seconds = busy_at - began
                 return
             await asyncio.sleep(LOOK_SECONDS)
 

@@ -74,6 +74,16 @@ class Explanations:
             for fault in self.all
         )
 
+    def slept(self, attempt: Attempt, since: float, until: float, patience_seconds: float) -> bool:
+        """Whether the attempt's own process was frozen then, see `excuse`."""
+        return any(
+            fault.kind is FaultKind.FREEZE_WORKER
+            and fault.pid == attempt.pid
+            and fault.began <= since
+            and until <= fault.ended + patience_seconds
+            for fault in self.all
+        )
+
     def _kills(self, attempt: Attempt) -> list[Fault]:
         return [
             fault

@@ -31,20 +31,12 @@ MARK: Final = "HAULAGE_SOAK_NODE"
 FORKSERVER: Final = "multiprocessing.forkserver"
 
 
-@dataclass(frozen=True, slots=True)
-class Boot:
-    """One life of a node's manager."""
-
-    node: str
-    pid: int
-    began: float
-
-
 @dataclass(slots=True)
 class Node:
     """One node, over all its boots.
 
     Attributes:
+        pids: of its managers, one per boot.
         url: of its API, None for a role without one or while it is down.
         is_stopping: its end is wished for; any other end is an incident.
     """
@@ -54,7 +46,7 @@ class Node:
     settings: dict[str, Any]
     database_url: str
     folder: Path
-    boots: list[Boot] = field(default_factory=list)
+    pids: list[int] = field(default_factory=list)
     process: asyncio.subprocess.Process | None = None
     url: str | None = None
     is_ready: bool = False
@@ -75,7 +67,7 @@ class Node:
     @property
     def pid(self) -> int:
         """Of the present manager."""
-        return self.boots[-1].pid
+        return self.pids[-1]
 
     @property
     def is_free(self) -> bool:
@@ -106,7 +98,7 @@ class Node:
                 *command, cwd=ROOT, env=variables | {name: value}, stdout=log, stderr=log
             )
         self.is_stopping = False
-        self.boots.append(Boot(self.name, self.process.pid, now()))
+        self.pids.append(self.process.pid)
         await self._wait_until_ready(said)
 
     async def _wait_until_ready(self, said: int) -> None:
@@ -166,9 +158,9 @@ class Nodes:
         return [node.url for node in self.all if node.url is not None]
 
     @property
-    def boots(self) -> list[Boot]:
-        """All lives of all nodes."""
-        return [boot for node in self.all for boot in node.boots]
+    def healthy(self) -> list[str]:
+        """Of the APIs of nodes that nobody harms at present."""
+        return [node.url for node in self.all if node.url is not None and not node.is_borrowed]
 
     def free(self) -> list[Node]:
         """Those that may be harmed now; none while two are."""

@@ -15,15 +15,16 @@ from soak.fault_log import FaultKind
 LEAST_OF_EACH_PER_MINUTE: Final = 1.2
 JOBS_PER_SECOND: Final = 1.4
 FIRST_FAULT_SECONDS: Final = 3.0
-# How the faults above the least of each kind are spread.
+# How the faults above the least of each kind are spread; those that take a node away for a whole
+# lease are enough as they are.
 WEIGHTS: Final = {
     FaultKind.KILL_WORKER: 8,
     FaultKind.KILL_GUARD: 2,
     FaultKind.FREEZE_WORKER: 3,
     FaultKind.KILL_MANAGER: 3,
-    FaultKind.FREEZE_MANAGER: 1,
+    FaultKind.FREEZE_MANAGER: 0,
     FaultKind.PAUSE_MANAGER: 2,
-    FaultKind.FREEZE_NODE: 1,
+    FaultKind.FREEZE_NODE: 0,
     FaultKind.STOP_NODE: 2,
     FaultKind.KILL_FORKSERVER: 3,
     FaultKind.KILL_BACKEND: 5,
@@ -158,7 +159,7 @@ _KINDS: Final[dict[str, tuple[int, float, float, float, tuple[int, ...]]]] = {
     "quick": (28, 0.1, 0.3, 1.0, (1,)),
     "medium": (22, 1.0, 4.0, 2.0, (2, 3)),
     "long": (18, 10.0, 10.0, 1.0, (1, 3)),
-    "patient": (6, 17.0, 22.0, 1.0, (1, 2)),
+    "patient": (12, 17.0, 22.0, 1.0, (1, 2)),
     "family": (22, 2.0, 7.0, 1.0, (1, 2)),
     "failing": (10, 0.2, 2.0, 1.0, (1, 2)),
 }

@@ -63,6 +63,11 @@ def test_a_rerun_that_a_fault_explains_is_in_order() -> None:
             [FROZEN],
         ),
         (
+            "its process was frozen when it had just ended",
+            job(runs=[first_run(), second_run(last_seen=36.0, child_last_seen=36.0)]),
+            [fault(), fault(FaultKind.FREEZE_WORKER, pid=22, began=29.95, ended=35.9)],
+        ),
+        (
             "the database was away for half of the lease",
             job(),
             [fault(FaultKind.CRASH_DATABASE, began=14.0, ended=22.0, node_pid=None)],

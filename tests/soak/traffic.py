@@ -10,6 +10,7 @@ from soak.nodes import Nodes
 from soak.pace import Submission, submissions
 
 PATIENCE_SECONDS: Final = 5.0
+HEALTHY_SHARE: Final = 0.8
 
 
 class Traffic:
@@ -48,7 +49,8 @@ class Traffic:
             "pipeline": submission.kind,
             "max_attempts": submission.max_attempts,
         }
-        urls = self._nodes.urls
+        # Mostly to a healthy one, as behind a load balancer.
+        urls = (self._chance.random() < HEALTHY_SHARE and self._nodes.healthy) or self._nodes.urls
         try:
             answer = await client.post(f"{self._chance.choice(urls)}/enqueue", json=body)
             answer.raise_for_status()
