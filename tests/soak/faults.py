@@ -140,10 +140,11 @@ class Faults:
     # -- nodes --------------------------------------------------------------------------------
 
     def _aim_at_node(self, kind: FaultKind, seconds: float) -> Shot | None:
-        free = self._nodes.free()
-        if not free:
+        is_brief = kind is FaultKind.KILL_FORKSERVER
+        targets = self._nodes.free() if is_brief else self._nodes.spare()
+        if not targets:
             return None
-        node = self._chance.choice(free)
+        node = self._chance.choice(targets)
         match kind:
             case FaultKind.KILL_FORKSERVER:
                 forkserver = node.forkserver()

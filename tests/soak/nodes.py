@@ -24,7 +24,8 @@ LOOK_SECONDS: Final = 0.05
 RESTART_SECONDS: Final = 1.0
 # After a fault of its own a node is left alone for so long, to renew its lease.
 REST_SECONDS: Final = 3.0
-MOST_BORROWED: Final = 2
+# Faults that take a node away leave so many, to take over its jobs.
+LEAST_HEALTHY: Final = 1
 # Above the grace a stopping node gets two seconds, and HTTP its three.
 STOP_SECONDS: Final = 5.0
 MARK: Final = "HAULAGE_SOAK_NODE"
@@ -163,10 +164,13 @@ class Nodes:
         return [node.url for node in self.all if node.url is not None and not node.is_borrowed]
 
     def free(self) -> list[Node]:
-        """Those that may be harmed now; none while two are."""
-        if sum(node.is_borrowed for node in self.all) >= MOST_BORROWED:
-            return []
+        """Those that may be harmed now."""
         return [node for node in self.all if node.is_free]
+
+    def spare(self) -> list[Node]:
+        """Those that may be taken away now; none where too few would be left."""
+        healthy = sum(node.is_ready and not node.is_borrowed for node in self.all)
+        return self.free() if healthy > LEAST_HEALTHY else []
 
     @contextmanager
     def borrowed(self, node: Node) -> Iterator[None]:

@@ -46,7 +46,7 @@ class Pace:
     heartbeat_seconds: float = 3.0
     watch_seconds: float = 2.0
     grace_seconds: float = 3.0
-    jobs_per_node: int = 8
+    jobs_per_node: int = 12
     faults_per_second: float = 0.42
 
     @property

@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,7 @@ from soak.history import History, load_history
 from soak.pace import Pace
 from soak.report import Soak
 from support.cluster import durable_cluster
+from support.service import ROOT
 
 from app.db import migrate
 from app.db.urls import DatabaseURL
@@ -53,7 +55,7 @@ def _soak(pace: Pace, seed: int, folder: Path) -> Soak:
     return Soak(
         pace=pace,
         seed=seed,
-        machine=f"{platform.system()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
+        machine=_machine(),
         roles=ROLES,
         history=history,
         judgement=judge(history, pace),
@@ -62,6 +64,15 @@ def _soak(pace: Pace, seed: int, folder: Path) -> Soak:
         drain_seconds=conductor.drain_seconds,
         sent=conductor.traffic.sent,
         refused=conductor.traffic.refused,
+    )
+
+
+def _machine() -> str:
+    git = ["git", "describe", "--always", "--dirty"]
+    said = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    return (
+        f"Revision {said.strip() or 'unknown'}, {platform.system()}, {os.cpu_count()} CPUs, "
+        f"load average {os.getloadavg()[2]:.1f}, Python {platform.python_version()}"
     )
 
 
