@@ -140,7 +140,6 @@ class Service:
 def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) -> Service:
     telemetry = default_telemetry()
     pipelines = load_registrations(settings.pipelines)
-    probe = PipelineProbe(r.target for r in pipelines.values() if not is_built_in(r))
     if settings.pipeline not in pipelines:
         remedy = f"register it with HAULAGE_PIPELINES, or choose of {', '.join(sorted(pipelines))}"
         raise ConfigurationError("HAULAGE_PIPELINE", settings.pipeline, remedy)
@@ -155,10 +154,11 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
         web_db_factory = functools.partial(db_factory, HTTP_DATABASE_SECONDS)
         worker_db_factory = _worker_db_factory(database.url)
     try:
-        if database is not None:
-            ensure_schema(database, settings, telemetry)
-            warn_of_few_connections(database.url, settings, role, telemetry)
-        pipelines = _with_declared_defaults(pipelines, probe, telemetry)
+        with PipelineProbe(r.target for r in pipelines.values() if not is_built_in(r)) as probe:
+            if database is not None:
+                ensure_schema(database, settings, telemetry)
+                warn_of_few_connections(database.url, settings, role, telemetry)
+            pipelines = _with_declared_defaults(pipelines, probe, telemetry)
         manager = None
         if role != "api":
             manager = QueueManager(
