@@ -38,7 +38,7 @@ class Pace:
     """The nodes' settings, and how hard they are tried.
 
     Attributes:
-        jobs_per_node: enough that a job never waits for a slot while two nodes are away.
+        jobs_per_node: enough that a job never waits for a slot while all other nodes are away.
     """
 
     seconds: float
@@ -46,7 +46,7 @@ class Pace:
     heartbeat_seconds: float = 3.0
     watch_seconds: float = 2.0
     grace_seconds: float = 3.0
-    jobs_per_node: int = 12
+    jobs_per_node: int = 24
     faults_per_second: float = 0.42
 
     @property
