@@ -103,7 +103,8 @@ class Conductor:
             while (coming or due) and loop.time() - began < self._pace.seconds:
                 while coming and loop.time() - began >= coming[0].at_seconds:
                     due.append(coming.pop(0))
-                for planned in list(due):
+                # One of each kind: where it finds no target, the next one finds none either.
+                for planned in list({planned.kind: planned for planned in reversed(due)}.values()):
                     if await self._try(planned, shots):
                         due.remove(planned)
                 await asyncio.sleep(LOOK_SECONDS)
@@ -117,7 +118,7 @@ class Conductor:
         if shot is not None:
             shots.add(asyncio.create_task(shot))
             return True
-        if planned.kind is FaultKind.KILL_GUARD and not self._faults.has_guards:
+        if planned.kind is FaultKind.KILL_GUARD and self._faults.has_guards is False:
             self.not_done.append(planned.kind)
             return True
         return False
@@ -137,7 +138,7 @@ class Conductor:
     async def _look_for_leftovers(self) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        while left := {pid for node in self.nodes for pid in node.processes()}:
+        while left := self.nodes.processes():
             if loop.time() - began > LEFTOVER_SECONDS:
                 lines = [f"{pid}: {command_of(pid)[:60]}" for pid in sorted(left)]
                 self.incidents.append(f"left behind by stopped nodes: {lines}")

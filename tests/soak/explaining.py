@@ -4,7 +4,8 @@
         signal, worker lost             a kill of this very process, or of its guard
         node lost                       what kept its manager from renewing the lease, or a database
                                         that was away for half of that time
-        shutdown                        SIGTERM of its node
+        shutdown                        SIGTERM of its node; without a process also what explains
+                                        that none came up
         start failed                    a killed forkserver, or a database that did not answer
 
 Strict on purpose: a cause that no fault of its kind precedes is a finding.
@@ -57,7 +58,11 @@ class Explanations:
             ] or self._outages(attempt)
             return found[0] if found else None
         else:
-            found = self._around(attempt, _NODE_KINDS.get(attempt.cause or "", frozenset()))
+            kinds = _NODE_KINDS.get(attempt.cause or "", frozenset())
+            if attempt.cause == "shutdown" and attempt.pid is None:
+                # A claim whose answer got lost is given back in the same way; it never ran.
+                kinds |= _NODE_KINDS["start_failed"]
+            found = self._around(attempt, kinds)
         return found[-1] if found else None
 
     def excuse(self, attempt: Attempt, since: float, until: float, patience_seconds: float) -> bool:

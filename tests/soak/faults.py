@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import os
 import random
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
@@ -13,11 +12,11 @@ from typing import Any, Final
 
 from soak.fault_log import Fault, FaultKind, FaultLog
 from soak.lookup import Lookup
-from soak.nodes import FORKSERVER, Node, Nodes, signal_process
+from soak.nodes import FORKSERVER, Node, Nodes, environment_of, signal_process
 from soak.pace import Pace, PlannedFault
 from soak.witness import now
 from support.cluster import crash
-from support.processes import command_of, parents, with_mark
+from support.processes import command_of, parents
 
 from app.db.postgres.embedded import EmbeddedPostgres
 
@@ -61,7 +60,7 @@ class Faults:
     """Aims and shoots.
 
     Attributes:
-        has_guards: a job's process was seen to have one; older builds have none.
+        has_guards: whether a job's process has one in this build; None until one was seen.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Faults:
         self._chance = chance
         self._database = asyncio.Lock()
         self._frozen: set[int] = set()
-        self.has_guards = False
+        self.has_guards: bool | None = None
 
     async def aim(self, planned: PlannedFault) -> Shot | None:
         """A shot of this kind, None where there is no target now."""
@@ -115,7 +114,7 @@ class Faults:
         match kind:
             case FaultKind.KILL_GUARD:
                 guard = _guard_of(job)
-                self.has_guards |= guard is not None
+                self.has_guards = self.has_guards or guard is not None
                 return None if guard is None else self._kill_job(kind, job, guard)
             case FaultKind.FREEZE_WORKER:
                 return self._freeze(kind, {job.pid}, seconds, job.label, job.node.pid, job.pid)
@@ -130,7 +129,7 @@ class Faults:
     async def _running_jobs(self) -> list[RunningJob]:
         rows = await self._lookup.fetch(RUNNING_JOBS)
         # Rows may be late: what is shot at has to live and to carry our mark.
-        ours = {pid: node for node in self._nodes for pid in node.processes()}
+        ours = self._nodes.processes()
         return [
             RunningJob(row["job_id"], row["claim_no"], row["pid"], ours[row["pid"]])
             for row in rows
@@ -155,7 +154,7 @@ class Faults:
                 return self._borrowing(node, self._stop_node)
             case FaultKind.FREEZE_NODE:
                 return self._borrowing(
-                    node, lambda _: self._freeze_node(kind, node, node.processes(), seconds)
+                    node, lambda _: self._freeze_node(kind, node, self._processes_of(node), seconds)
                 )
             case _:
                 return self._borrowing(
@@ -203,6 +202,9 @@ class Faults:
         self, kind: FaultKind, node: Node, pids: set[int], seconds: float
     ) -> None:
         await self._freeze(kind, pids, seconds, f"{node.name}, pid {node.pid}", node.pid)
+
+    def _processes_of(self, node: Node) -> set[int]:
+        return {pid for pid, its_node in self._nodes.processes().items() if its_node is node}
 
     @staticmethod
     async def _is_back(node: Node, pid: int) -> None:
@@ -281,7 +283,7 @@ def _guard_of(job: RunningJob) -> int | None:
     """The process between the job's and whoever forks for the manager; None where there is none."""
     tree = parents()
     guard = tree.get(job.pid, 0)
-    if guard in (0, 1, os.getpid(), job.node.pid) or guard not in with_mark(job.node.mark):
+    if guard == job.node.pid or job.node.mark.encode() not in environment_of(guard):
         return None
     is_forkserver = FORKSERVER in command_of(guard) and (tree.get(guard) == job.node.pid)
     return None if is_forkserver else guard

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from soak.witness import now
-from support.processes import children, command_of, with_mark
+from support.processes import children, command_of
 from support.service import ROOT, environment
 
 READY_SECONDS: Final = 60.0
@@ -75,10 +75,6 @@ class Node:
         """Whether it may be harmed."""
         rested = time.monotonic() > self.resting_until
         return self.is_ready and not self.is_borrowed and not self.is_stopping and rested
-
-    def processes(self) -> set[int]:
-        """The manager and everything below it, also what has lost its parent."""
-        return with_mark(self.mark)
 
     def forkserver(self) -> int | None:
         """The process that the jobs' processes are forked from."""
@@ -163,6 +159,17 @@ class Nodes:
         """Of the APIs of nodes that nobody harms at present."""
         return [node.url for node in self.all if node.url is not None and not node.is_borrowed]
 
+    def processes(self) -> dict[int, Node]:
+        """Every living process of ours with its node, also what has lost its parent; one look."""
+        marks = {node.mark.encode(): node for node in self.all}
+        found = {}
+        for entry in os.listdir("/proc"):  # noqa: PTH208  only the numbers
+            if entry.isdecimal():
+                for variable in environment_of(int(entry)):
+                    if variable in marks:
+                        found[int(entry)] = marks[variable]
+        return found
+
     def free(self) -> list[Node]:
         """Those that may be harmed now."""
         return [node for node in self.all if node.is_free]
@@ -209,10 +216,17 @@ class Nodes:
 
     def kill(self) -> None:
         """End whatever is left of them."""
-        for node in self.all:
-            for pid in node.processes():
-                signal_process(pid, signal.SIGCONT)
-                signal_process(pid, signal.SIGKILL)
+        for pid in self.processes():
+            signal_process(pid, signal.SIGCONT)
+            signal_process(pid, signal.SIGKILL)
+
+
+def environment_of(pid: int) -> list[bytes]:
+    """The variables of a process; [] of one that has ended or is not ours to look at."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def signal_process(pid: int, number: signal.Signals) -> bool:

@@ -38,7 +38,7 @@ class Pace:
     """The nodes' settings, and how hard they are tried.
 
     Attributes:
-        jobs_per_node: enough that a job never waits for a slot while two nodes are away.
+        jobs_per_node: enough that a job never waits for a slot while all other nodes are away.
     """
 
     seconds: float
@@ -46,7 +46,7 @@ class Pace:
     heartbeat_seconds: float = 3.0
     watch_seconds: float = 2.0
     grace_seconds: float = 3.0
-    jobs_per_node: int = 12
+    jobs_per_node: int = 24
     faults_per_second: float = 0.42
 
     @property
@@ -108,10 +108,14 @@ class PlannedFault:
 def plan_faults(pace: Pace, chance: random.Random) -> list[PlannedFault]:
     """So many of each kind and the rest by weight, spread over the time."""
     least = max(1, math.ceil(pace.seconds / 60 * LEAST_OF_EACH_PER_MINUTE))
-    kinds = [kind for kind in FaultKind for _ in range(least)]
-    rest = round(pace.seconds * pace.faults_per_second) - len(kinds)
-    kinds += chance.choices(list(WEIGHTS), list(WEIGHTS.values()), k=max(0, rest))
-    chance.shuffle(kinds)
+    first = list(FaultKind)
+    more = [kind for kind in FaultKind for _ in range(least - 1)]
+    rest = round(pace.seconds * pace.faults_per_second) - len(first) - len(more)
+    more += chance.choices(list(WEIGHTS), list(WEIGHTS.values()), k=max(0, rest))
+    chance.shuffle(first)
+    chance.shuffle(more)
+    # One of each kind comes early: on a busy machine some wait long for a target.
+    kinds = first + more
     # The last ones begin early enough to be over at the end.
     usable = max(1.0, pace.seconds - FIRST_FAULT_SECONDS - pace.past_lease_seconds[1] / 2)
     return [

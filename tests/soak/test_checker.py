@@ -78,6 +78,19 @@ def test_a_rerun_that_a_fault_explains_is_in_order() -> None:
             [fault(FaultKind.STOP_NODE, began=12.0, ended=26.0)],
         ),
         (
+            "the answer to its claim got lost with the database",
+            job(
+                attempts=[
+                    attempt(1, outcome="released", cause="shutdown", pid=None, ended_at=14.0),
+                    attempt(2),
+                ],
+                events=job().events[:2] + job().events[4:],
+                logs=job().logs[2:],
+                runs=[second_run(loaded=(27.2, 0))],
+            ),
+            [fault(FaultKind.CRASH_DATABASE, ended=13.0, node_pid=None)],
+        ),
+        (
             "no process came up after the forkserver's end",
             job(attempts=[attempt(1, cause="start_failed", ended_at=12.5), attempt(2)]),
             [fault(FaultKind.KILL_FORKSERVER)],
@@ -196,6 +209,13 @@ def test_a_rerun_is_doubled_when_the_fault_does_not_explain_it(fault: Fault) -> 
     [found] = findings(job(), [fault])
     assert found.wrong is Wrong.DOUBLED
     assert "no fault explains" in found.what
+
+
+def test_a_run_that_was_given_back_is_doubled_when_its_node_was_not_told_to_end() -> None:
+    given_back = job(attempts=[attempt(1, outcome="released", cause="shutdown"), attempt(2)])
+    crash = fault(FaultKind.CRASH_DATABASE, began=25.0, ended=26.5, node_pid=None)
+    [found] = findings(given_back, [crash])
+    assert "released (shutdown, NodeLost) of claim 1, which no fault explains" in found.what
 
 
 def test_a_cause_of_another_kind_is_not_explained_by_a_lost_node() -> None:
