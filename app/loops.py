@@ -66,6 +66,7 @@ class PeriodicLoop:
     Args:
         tick: one pass of work; whatever it raises is reported and the loop goes on.
         min_gap_seconds: wake-ups closer together than this are merged into one pass.
+        max_retry_seconds: longest pause after a failure; the interval bounds it too.
     """
 
     def __init__(
@@ -76,11 +77,13 @@ class PeriodicLoop:
         telemetry: Telemetry,
         *,
         min_gap_seconds: float = 0.0,
+        max_retry_seconds: float = MAX_BACKOFF_SECONDS,
     ) -> None:
         self.name = name
         self._tick = tick
         self._interval_seconds = interval_seconds
         self._min_gap_seconds = min_gap_seconds
+        self._max_retry_seconds = max_retry_seconds
         self._telemetry = telemetry
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -147,7 +150,8 @@ class PeriodicLoop:
             self.ticks += 1
             if failures:
                 # Never longer than when all is well, or an outage would outlast itself.
-                delay = min(retry_delay_seconds(failures), self._interval_seconds)
+                delay = retry_delay_seconds(failures, max_seconds=self._max_retry_seconds)
+                delay = min(delay, self._interval_seconds)
                 await self._pause(stopping, delay)
             elif not stopping.is_set():
                 await self._wait_for_wake()

@@ -51,6 +51,8 @@ LIMITS_INTERVAL_SECONDS: Final = 0.5
 FINAL_SECONDS: Final = 1.6
 FINAL_TERM_SECONDS: Final = 0.7
 FINAL_KILL_SECONDS: Final = 0.3
+# After an outage of the database every node is soon back, and what that cost is soon known.
+RENEWAL_RETRY_SECONDS: Final = 1.0
 LOOP_STOP_SECONDS: Final = 0.3
 CLOSE_SECONDS: Final = 0.3
 
@@ -127,7 +129,11 @@ class QueueManager:
             "limits", self._enforcer.enforce, LIMITS_INTERVAL_SECONDS, self._telemetry
         )
         self._renewing = PeriodicLoop(
-            "heartbeat", self._renew_once, self._options.heartbeat_interval_seconds, self._telemetry
+            "heartbeat",
+            self._renew_once,
+            self._options.heartbeat_interval_seconds,
+            self._telemetry,
+            max_retry_seconds=RENEWAL_RETRY_SECONDS,
         )
 
     @property
@@ -385,12 +391,17 @@ class QueueManager:
 
     async def _renew_once(self) -> bool:
         """Renew the node's lease; a node whose lease has ended ends its workers and starts anew."""
-        if await self._lease.renew(self._fence):
-            return True
-        self._fence()
-        if not self._is_draining:
-            await self._lease.begin_anew()
-        return False
+        was_steady = self._lease.steady_seconds > 0
+        is_renewed = await self._lease.renew(self._fence)
+        if not is_renewed:
+            self._fence()
+            if not self._is_draining:
+                await self._lease.begin_anew()
+        if not was_steady:
+            # What the outage has cost is looked after without another watch period.
+            loop = asyncio.get_running_loop()
+            loop.call_later(RESULTS_FIRST_SECONDS, self._watching.wake)
+        return is_renewed
 
     def _fence(self) -> None:
         # Who has a result only tries to store it, and that is guarded: past the lease too.
