@@ -554,31 +554,6 @@ async def test_a_node_leaves_lost_jobs_to_their_workers_for_a_moment_after_an_ou
     assert len(node.db.rescued) == 1
 
 
-async def test_lost_jobs_are_looked_for_soon_after_an_outage(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(manager, "RESULTS_FIRST_SECONDS", 0.05)
-    node = Node(watchdog_interval_seconds=60.0)
-    await node.manager.start()
-    try:
-        async with asyncio.timeout(20):
-            while not node.manager._watching.ticks:
-                await asyncio.sleep(0)
-        node.db.lost_rows = [running_job(claimed_job(), "other-node")]
-        node.db.faults = [("renew_node", AWAY)]
-        with pytest.raises(DatabaseUnavailableError):
-            await node.manager._renew_once()
-
-        await node.manager._renew_once()
-
-        # By the end of the outage, not by the next watch period.
-        async with asyncio.timeout(20):
-            while not node.db.rescued:
-                await asyncio.sleep(0.005)
-    finally:
-        await node.manager.stop()
-
-
 async def test_a_renewed_lease_changes_nothing() -> None:
     node = Node()
     worker, identity = node.running(), node.manager.node_id

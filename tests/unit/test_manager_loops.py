@@ -13,6 +13,7 @@ from unit.fake_workers import KILLED, Node
 
 from app.domain.errors import DatabaseUnavailableError
 from app.domain.jobs import Cause, JobStatus
+from app.orchestrator import manager
 
 AWAY = DatabaseUnavailableError("no route")
 QUICK: dict[str, Any] = {
@@ -310,3 +311,21 @@ async def _has_finished(node: Node, times: int) -> bool:
 
 async def _is_another(node: Node, identity: str) -> bool:
     return node.manager.node_id != identity
+
+
+async def test_lost_jobs_are_looked_for_soon_after_an_outage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(manager, "RESULTS_FIRST_SECONDS", 0.05)
+    async with started(Node(watchdog_interval_seconds=60.0)) as node:
+        node.manager._watching.wake()
+        await until_called(node, "list_lost_jobs", 1)
+        node.db.lost_rows = [running_job(claimed_job(), "other-node")]
+        node.db.faults = [("renew_node", AWAY)]
+        with pytest.raises(DatabaseUnavailableError):
+            await node.manager._renew_once()
+
+        await node.manager._renew_once()
+
+        # By the end of the outage, not by the next watch period.
+        await until_called(node, "rescue_job", 1)
