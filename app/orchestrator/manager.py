@@ -443,6 +443,9 @@ class QueueManager:
             self._wake_up_task.cancel()
             await asyncio.gather(self._wake_up_task, return_exceptions=True)
         await asyncio.gather(self._reaper.close(), self._settlements.close())
+        # Destroyed, yet not seen to end: nobody here may wait for them any more.
+        while self._running_processes:
+            self._running_processes.popitem()[1].close()
         await asyncio.gather(self.db.close(), self._lease_db.close(), self._launcher.close())
 
     async def _step(self, what: str, work: Awaitable[None], timeout_seconds: float) -> None:
