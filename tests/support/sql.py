@@ -65,6 +65,16 @@ def our_connections(url: str) -> list[str]:
     return [row[0] for row in found]
 
 
+def our_pids(url: str) -> list[int]:
+    """The server's processes that belong to Haulage's own sessions in this database."""
+    found = rows(
+        url,
+        "select pid from pg_stat_activity"
+        " where datname = current_database() and application_name like 'haulage%'",
+    )
+    return [row[0] for row in found]
+
+
 def insert_job(
     url: str, pipeline: str, payload: str = "{}", count: int = 1, *, notify: bool = True
 ) -> list[str]:
