@@ -1,7 +1,7 @@
 """One statement on a connection of its own, from a test without an event loop."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,6 +51,17 @@ def holding(url: str, statement: str) -> Iterator[None]:
             runner.run(connection.execute("begin"))
             runner.run(connection.execute(statement))
             yield
+        finally:
+            runner.run(connection.close())
+
+
+@contextmanager
+def kept_session(url: str) -> Iterator[Callable[..., list[asyncpg.Record]]]:
+    """A session to look on with where a new one might not be had; gives its `rows`."""
+    with asyncio.Runner() as runner:
+        connection = runner.run(asyncpg.connect(url, server_settings={"application_name": "test"}))
+        try:
+            yield lambda statement: runner.run(connection.fetch(statement))
         finally:
             runner.run(connection.close())
 
