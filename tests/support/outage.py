@@ -127,7 +127,7 @@ def is_ready(service: Service) -> bool:
     return service.client.get("/readyz").status_code == 200
 
 
-def wait_for_refusals(seen: Observed, count: int = 2) -> None:
+def wait_for_refusals(seen: Observed, count: int) -> None:
     """Return once so many more submissions were refused."""
     before = seen.statuses[503]
     wait_until(lambda: seen.statuses[503] >= before + count, "refused submissions", 60)

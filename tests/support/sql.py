@@ -76,12 +76,13 @@ def our_connections(url: str) -> list[str]:
     return [row[0] for row in found]
 
 
-def our_pids(url: str) -> list[int]:
-    """The server's processes that belong to Haulage's own sessions in this database."""
+def our_pids(url: str, *applications: str) -> list[int]:
+    """The server's processes that belong to these applications' sessions in this database."""
     found = rows(
         url,
         "select pid from pg_stat_activity"
-        " where datname = current_database() and application_name like 'haulage%'",
+        " where datname = current_database() and application_name = any ($1)",
+        applications,
     )
     return [row[0] for row in found]
 
