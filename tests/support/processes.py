@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from support.service import process_exists
@@ -63,7 +63,8 @@ def frozen(pid: int) -> Iterator[None]:
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):  # killed meanwhile
+            os.kill(pid, signal.SIGCONT)
 
 
 def with_mark(mark: str) -> set[int]:
