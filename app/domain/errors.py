@@ -94,6 +94,14 @@ class TooLargeError(HaulageError):
         self.limit_bytes = limit_bytes
 
 
+class CheckpointNameError(HaulageError):
+    """A checkpoint's stage is not a name that every store can keep."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"a checkpoint's stage {reason}")
+        self.reason = reason
+
+
 class PipelineLoadError(HaulageError):
     """A pipeline's import path does not lead to a usable class."""
 

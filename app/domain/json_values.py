@@ -140,22 +140,39 @@ def storable_text(text: str, limit_characters: int = MAX_TEXT_CHARACTERS) -> str
 
 
 def describe_exception(error: BaseException) -> ErrorInfo:
-    """Class, message and traceback of `error` as storable text, whatever its `__str__` does."""
-    try:
-        message = str(error)
-    except Exception as broken:  # noqa: BLE001  user code may raise anything here
-        message = f"(its __str__ raised {type(broken).__name__})"
+    """Class, message and traceback of `error` as storable text, whatever its methods do."""
     try:
         lines = traceback.format_exception(error)
-    except Exception:  # noqa: BLE001  the same, from a chained exception
-        lines = traceback.format_tb(error.__traceback__)
+    except BaseException:  # noqa: BLE001  user code may raise anything, from a chained exception too
+        lines = [*traceback.format_tb(error.__traceback__), _class_name(error)]
     # The end of a traceback tells more than its beginning.
     tail = "".join(lines)[-MAX_TRACEBACK_CHARACTERS:]
     return ErrorInfo(
-        error_class=storable_text(type(error).__qualname__, 200),
-        message=storable_text(message),
+        error_class=storable_text(_class_name(error), 200),
+        message=message_of(error),
         traceback=storable_text(tail, MAX_TRACEBACK_CHARACTERS),
     )
+
+
+def message_of(error: BaseException) -> str:
+    """What `error` says, as storable text."""
+    try:
+        # A subclass of str may have methods of its own.
+        message = str.__str__(str(error))
+    except BaseException as broken:  # noqa: BLE001  user code may raise anything here
+        message = f"(its __str__ raised {_class_name(broken)})"
+    return storable_text(message)
+
+
+def summary_of(error: BaseException) -> str:
+    """Class and message on one line."""
+    return f"{_class_name(error)}: {message_of(error)}"
+
+
+def _class_name(error: BaseException) -> str:
+    # Past a metaclass that has its own idea of it.
+    name: str = type.__dict__["__qualname__"].__get__(type(error))
+    return name
 
 
 def _children(

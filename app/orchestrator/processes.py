@@ -49,8 +49,12 @@ _KILL_ROUNDS: Final = 5
 _FAILED_STEP: Final = {
     ExitCode.NO_LOGGING: "its logging could not be set up",
     ExitCode.NO_EVENT_LOOP: "it got no event loop",
-    ExitCode.BROKEN: "an error outside the pipeline, see the service's log",
+    ExitCode.BROKEN: "an error while it ran or reported the job, see the service's log",
 }
+
+# Everything but SETTLED, after which there is nothing left to say.
+_OWN_EXIT_CODES: Final = frozenset(ExitCode) - {ExitCode.SETTLED}
+_INTERRUPTED: Final = "the worker was ended by SIGTERM from outside, or from its own job"
 
 StopReason = Cancelled | Released | Overran | NodeLost | NotStarted
 
@@ -294,20 +298,16 @@ class WorkerProcess:
         """What to write about the attempt if its job still runs; None where the claim was lost."""
         self.poll_reports()
         code = self._exit_code()
-        if self.stop_reason is not None and code != ExitCode.SETTLED:
+        is_its_own = self._is_own_exit(code)
+        if self.stop_reason is not None and not (is_its_own and code == ExitCode.SETTLED):
             return self.stop_reason
+        if is_its_own and code in _OWN_EXIT_CODES:
+            return self._own_exit(ExitCode(code))
         match code:
-            case ExitCode.CLAIM_LOST:
-                return None
-            case ExitCode.NOT_CONNECTED:
-                return NotConnected("the worker could not connect to the database")
-            case int() if code in (ExitCode.TERMINATED, -signal.SIGTERM):
-                return Interrupted("the worker was ended by SIGTERM from outside")
-            case ExitCode.NO_LOGGING | ExitCode.NO_EVENT_LOOP | ExitCode.BROKEN:
-                description = f"worker failed by itself: {_FAILED_STEP[ExitCode(code)]}"
-                return Died(Cause.WORKER_BROKEN, description, exit_code=code)
             case None:
                 return Died(Cause.WORKER_LOST, "worker is gone, its exit status is unknown")
+            case int() if code == -signal.SIGTERM:
+                return Interrupted(_INTERRUPTED)
             case int() if code == -signal.SIGKILL and self._is_out_of_memory():
                 description = "worker was ended by SIGKILL: the system was out of memory"
                 return Died(Cause.OUT_OF_MEMORY, description, signal=signal.SIGKILL)
@@ -320,6 +320,19 @@ class WorkerProcess:
                 return Died(Cause.EXIT_CODE, description, exit_code=0)
             case _:
                 return Died(Cause.EXIT_CODE, f"worker ended with exit code {code}", exit_code=code)
+
+    @staticmethod
+    def _own_exit(code: ExitCode) -> Outcome | None:
+        match code:
+            case ExitCode.CLAIM_LOST:
+                return None
+            case ExitCode.NOT_CONNECTED:
+                return NotConnected("the worker could not connect to the database")
+            case ExitCode.TERMINATED:
+                return Interrupted(_INTERRUPTED)
+            case _:
+                description = f"worker failed by itself: {_FAILED_STEP[code]}"
+                return Died(Cause.WORKER_BROKEN, description, exit_code=code)
 
     def close(self) -> None:
         """Give back every descriptor; what has not ended is closed when it has."""
@@ -335,6 +348,12 @@ class WorkerProcess:
         self._owner.give_back(self._process)
 
     # -- helpers ------------------------------------------------------------------------------
+
+    def _is_own_exit(self, code: int | None) -> bool:
+        """Whether an exit code means what `ExitCode` says, and not what the job means by it."""
+        # A guard that is gone without a word has told nothing of its worker either.
+        has_guard_failed = guard.HAS_GUARD and self._reports.ended is None
+        return has_guard_failed or self._reports.left_by == code
 
     def _exit_code(self) -> int | None:
         if self._reports.ended is not None:

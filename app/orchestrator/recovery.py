@@ -16,6 +16,9 @@ from typing import Final
 from app.domain.jobs import Cause, Claim, Limits, RunningJob
 from app.domain.lifecycle import NotStarted, Overran
 
+# A worker that only stores its outcome says so each time that the database does not answer, which
+# takes it half a minute; one that says nothing is held up by what its pipeline has left.
+STORING_SILENCE_SECONDS: Final = 120.0
 # What a worker may need to get a first connection, the database being away for a while included.
 CONNECT_SECONDS: Final = 45.0
 _MIB: Final = 1024 * 1024
@@ -32,7 +35,8 @@ class LiveWorker:
         is_loaded: whether its pipeline is imported and constructed.
         quiet_seconds: since the last sign of progress.
         memory_bytes: of all its processes at the last look.
-        is_storing: its run is over and it tries to store the outcome, which nobody may cut short.
+        is_storing: its run is over and it tries to store the outcome, which nobody may cut short
+            as long as it says that it does.
     """
 
     claim: Claim
@@ -72,12 +76,17 @@ class Findings:
 
 def find_overdue(workers: Collection[LiveWorker]) -> dict[Claim, Overran | NotStarted]:
     """Workers past one of their limits; needs no database, so it works while that is away."""
-    found = {worker.claim: _overrun(worker) for worker in workers if not worker.is_storing}
+    found = {worker.claim: _overrun(worker) for worker in workers}
     return {claim: outcome for claim, outcome in found.items() if outcome is not None}
 
 
 def _overrun(worker: LiveWorker) -> Overran | NotStarted | None:
     """The first limit that a worker exceeds."""
+    if worker.is_storing:
+        if worker.quiet_seconds <= STORING_SILENCE_SECONDS:
+            return None
+        description = f"its run was over, but nothing was stored for {worker.quiet_seconds:.0f} s"
+        return Overran(Cause.STALLED, description)
     limits = worker.limits
     used, allowed = worker.memory_bytes, limits.memory_limit_bytes
     if used is not None and allowed is not None and used > allowed:

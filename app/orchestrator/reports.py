@@ -48,6 +48,7 @@ class ReportReader:
         self.loaded_at: float | None = None
         self.last_sign: float | None = None
         self.has_outcome = False
+        self.left_by: int | None = None
         self.exited_at: float | None = None
         self.ended: Ended | None = None
 
@@ -101,6 +102,8 @@ class ReportReader:
                     self.loaded_at = self.loaded_at or now
                 case [Report.OUTCOME]:
                     self.has_outcome = True
+                case [Report.LEAVING, code_of_its_own]:
+                    self.left_by = int(code_of_its_own)
                 case [Report.ENDED, "exit" | "signal" as how, number, cpu, peak]:
                     # Nobody writes after the guard, so the last one is true.
                     self.ended = _ended(how, int(number), float(cpu), int(peak))

@@ -10,8 +10,6 @@ Nothing of the web stack, SQLAlchemy or pydantic may be imported from here.
 
 import asyncio
 import contextlib
-import importlib
-import inspect
 import json
 import logging
 import multiprocessing
@@ -19,11 +17,14 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import IntEnum
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Final, cast
+from weakref import WeakSet
 
 from app.db.interface import DBFactory, DBInterface
 from app.domain.errors import (
@@ -37,7 +38,7 @@ from app.domain.errors import (
     TooLargeError,
 )
 from app.domain.jobs import MAX_RESULT_BYTES, Cause, ClaimedJob, ErrorInfo
-from app.domain.json_values import describe_exception, dump_storable, storable_text
+from app.domain.json_values import describe_exception, dump_storable, message_of
 from app.domain.lifecycle import (
     Completed,
     GaveUp,
@@ -48,13 +49,19 @@ from app.domain.lifecycle import (
     decide,
 )
 from app.loops import retry_delay_seconds
-from app.pipelines.interface import PipeLineInterface
+from app.worker.guard import StopNote
 from app.worker.isolation import end_group, isolate, usage
+from app.worker.loading import _load_analysis
 from app.worker.logs import LogBuffer, OutputCapture
 from app.worker.reports import Report, ReportWriter
 from app.worker.session import WorkerSession
+from app.worker.threads import in_thread
 
 CONNECT_PATIENCE_SECONDS: Final = 30.0
+# For tasks that a pipeline leaves behind to be cancelled.
+LEFT_TASKS_SECONDS: Final = 0.3
+
+_is_pipelines: Final = ContextVar("_is_pipelines", default=False)
 
 
 class ExitCode(IntEnum):
@@ -114,8 +121,7 @@ def worker_entry(
     )
     is_child = multiprocessing.parent_process() is not None
     reports = ReportWriter(report_pipe)
-    if is_child:
-        isolate(job.claim, reports)
+    note = isolate(job.claim, reports) if is_child else StopNote()
     on_sigterm = signal.getsignal(signal.SIGTERM)
     logs = LogBuffer()
     output: OutputCapture | None = None
@@ -132,8 +138,9 @@ def worker_entry(
         work = _Work(job, db_factory, pipeline, constructor_args, logs, output, logger)
         work.on_claim_lost = end_group if is_child else work.on_claim_lost
         work.reports = reports
-        exit_code = loop.run_until_complete(work.perform())
-    except BaseException:  # noqa: BLE001  a pipeline's stray sys.exit included: clean up and say so
+        work.note = note
+        exit_code = _settled(work, loop)
+    except BaseException:  # noqa: BLE001  whatever it is: clean up and say so
         broken = traceback.format_exc()
     if output is not None:
         with contextlib.suppress(OSError):  # a job may have closed descriptors that are not its
@@ -142,6 +149,7 @@ def worker_entry(
         sys.stderr.write(broken)
         sys.stderr.flush()
     if is_child:
+        reports.tell(Report.LEAVING, exit_code)
         # Threads that a pipeline left behind must not hold the process, so no normal exit.
         os._exit(exit_code)
     signal.signal(signal.SIGTERM, on_sigterm)
@@ -151,41 +159,21 @@ def worker_entry(
         sys.exit(exit_code)
 
 
-def _load_analysis(
-    pipeline: str, constructor_args: Mapping[str, Any] | None = None
-) -> PipeLineInterface:
-    """Import "package.module:Class", check it and construct it.
-
-    Raises:
-        PipelineLoadError: with the reason; an exception of the module itself is its cause.
-    """
-    found = import_class(pipeline)
-    if not inspect.iscoroutinefunction(getattr(found, "run", None)):
-        raise PipelineLoadError(
-            pipeline, "its class has no `async def run(self, payload, context)`"
-        )
+def _settled(work: "_Work", loop: asyncio.AbstractEventLoop) -> ExitCode:
     try:
-        loaded = cast("PipeLineInterface", found(**(constructor_args or {})))
-    except (Exception, SystemExit) as error:
-        reason = f"constructor raised {type(error).__name__}: {error}"
-        raise PipelineLoadError(pipeline, reason) from error
-    return loaded
-
-
-def import_class(target: str) -> Any:
-    """The class at "package.module:Class"; PipelineLoadError."""
-    module_name, _, class_name = target.partition(":")
-    if not module_name or not class_name:
-        raise PipelineLoadError(target, "write it as package.module:Class")
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in class_name.split("."):
-            found = getattr(found, part)
-    except (Exception, SystemExit) as error:
-        raise PipelineLoadError(target, f"{type(error).__name__}: {error}") from error
-    if not inspect.isclass(found):
-        raise PipelineLoadError(target, "not a class")
-    return found
+        return loop.run_until_complete(work.perform())
+    except BaseException as error:
+        work.end_copy()
+        if not work.has_begun:
+            raise
+        # The pipeline took its loop or its descriptors apart, or something that it left behind
+        # called sys.exit: with a loop and a connection of its own the end can still be told.
+        another = asyncio.new_event_loop()
+        asyncio.set_event_loop(another)
+        try:
+            return another.run_until_complete(work.tell_anew(error))
+        finally:
+            another.close()
 
 
 class _Work:
@@ -208,30 +196,63 @@ class _Work:
         self._logs = logs
         self._output = output
         self._logger = logging.getLogger(logger or "haulage.worker")
+        self._pid = os.getpid()
+        self._outcome: Outcome | None = None
+        self._is_cancelled = False
+        # What the pipeline started and did not wait for.
+        self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self.has_begun = False
         self.on_claim_lost: Callable[[], None] = lambda: None
         self.reports = ReportWriter(None)
+        self.note = StopNote()
 
     async def perform(self) -> ExitCode:
         """Connect, run, report, clean up; every path gives an exit code."""
+        return await self._in_session(self._run_and_report)
+
+    async def tell_anew(self, error: BaseException) -> ExitCode:
+        """Report the end where `perform` has lost its loop or its connection by `error`."""
+        # First, and before a new descriptor can get the number of one that the job has closed.
+        self._output.release()
+        if self._outcome is None:
+            if self._is_to_end:
+                return ExitCode.TERMINATED
+            is_of_pipeline = isinstance(error, SystemExit | KeyboardInterrupt)
+            cause = Cause.EXCEPTION if is_of_pipeline else Cause.WORKER_BROKEN
+            self._outcome = Raised(describe_exception(error), cause)
+        outcome = self._outcome
+        return await self._in_session(lambda session, _: self._report(session, outcome))
+
+    async def _in_session(
+        self, work: Callable[[WorkerSession, DBInterface], Awaitable[ExitCode]]
+    ) -> ExitCode:
         db = self._db_factory()
         session = WorkerSession(
             self._job, db, self._logs, self.on_claim_lost, on_sign_of_life=self.reports.sign
         )
         try:
-            try:
-                await self._connect(db)
-            except DatabaseUnavailableError:
-                return ExitCode.NOT_CONNECTED
-            self.reports.tell(Report.CONNECTED)
-            session.open()
-            outcome = await self._outcome(session, db)
-            if outcome is None:
-                return ExitCode.TERMINATED
-            return await self._report(session, outcome)
+            return await work(session, db)
         except LeaseLostError:
             return ExitCode.CLAIM_LOST
         finally:
             await db.close()
+
+    async def _run_and_report(self, session: WorkerSession, db: DBInterface) -> ExitCode:
+        try:
+            await self._connect(db)
+        except DatabaseUnavailableError:
+            return ExitCode.NOT_CONNECTED
+        self.reports.tell(Report.CONNECTED)
+        session.open()
+        self._outcome = await self._outcome_of_run(session, db)
+        if self._outcome is None:
+            return ExitCode.TERMINATED
+        return await self._report(session, self._outcome)
+
+    @property
+    def _is_to_end(self) -> bool:
+        """Whether somebody told the worker to end, also where the job took the signal's handler."""
+        return self._is_cancelled or self.note.is_written
 
     async def _connect(self, db: DBInterface) -> None:
         # A server without a free connection, or one that restarts, is worth waiting for: the
@@ -251,7 +272,7 @@ class _Work:
             else:
                 return
 
-    async def _outcome(self, session: WorkerSession, db: DBInterface) -> Outcome | None:
+    async def _outcome_of_run(self, session: WorkerSession, db: DBInterface) -> Outcome | None:
         """How the run ended; None where the manager asked for the end and writes it itself."""
         running = asyncio.create_task(self._run(session, db), name="haulage-run")
 
@@ -262,30 +283,25 @@ class _Work:
             if not session.is_cancelled:
                 # Seen at once by a pipeline that blocks the loop and looks at `is_cancelled`.
                 session.cancel()
+                self._is_cancelled = True
                 loop.call_soon_threadsafe(running.cancel)
 
         signal.signal(signal.SIGTERM, on_terminate)
-        # Waited for, not awaited: whatever the pipeline raises stays inside its task.
-        await asyncio.wait({running})
+        while not running.done():
+            # A pipeline that cancels all tasks of its loop means its own: only that one decides.
+            with contextlib.suppress(asyncio.CancelledError):
+                # Waited for, not awaited: whatever the pipeline raises stays inside its task.
+                await asyncio.wait({running})
+        if self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait(self._tasks, timeout=LEFT_TASKS_SECONDS)
         if running.cancelled():
             error = ErrorInfo("CancelledError", "the pipeline cancelled itself")
-            return None if session.is_cancelled else Raised(error)
+            return None if self._is_to_end else Raised(error)
         failure = running.exception()
         if failure is None:
             return running.result()
-        if session.is_cancelled:
-            return None
-        match failure:
-            case LeaseLostError():
-                raise failure
-            case RetryLaterError():
-                return RetryAsked(failure.delay_seconds, describe_exception(failure))
-            case GiveUpError():
-                return GaveUp(describe_exception(failure))
-            case NothingToDoError():
-                return NothingToDo(storable_text(str(failure)))
-            case _:
-                return Raised(describe_exception(failure))
+        return None if self._is_to_end else _outcome_of(failure)
 
     async def _run(self, session: WorkerSession, db: DBInterface) -> Outcome:
         try:
@@ -297,24 +313,73 @@ class _Work:
         if text is None:
             text = await session.insist(lambda: db.load_payload(self._job.claim))
         payload = json.loads(text)
+        self.has_begun = True
+        asyncio.get_running_loop().set_task_factory(self._started)
+        _is_pipelines.set(True)
         try:
-            result = await pipeline.run(payload, session)
-        except SystemExit as error:
-            # sys.exit in a pipeline means its own failure; it must not end the worker's loop.
+            try:
+                result = await pipeline.run(payload, session)
+            finally:
+                self.end_copy()
+                # Now: on the next turn of the loop one of them could already block it.
+                for task in self._tasks:
+                    task.cancel()
+            return await _stored(result)
+        except (SystemExit, KeyboardInterrupt) as error:
+            # An exit in a pipeline means its own failure; it must not end the worker's loop.
             return Raised(describe_exception(error))
-        try:
-            stored = await asyncio.to_thread(dump_storable, result, "result", MAX_RESULT_BYTES)
-        except (InvalidJsonError, TooLargeError, RecursionError) as error:
-            return Raised(describe_exception(error), Cause.RESULT_REFUSED)
-        return Completed(stored)
+
+    def _started(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any
+    ) -> "asyncio.Task[Any]":
+        task = asyncio.Task(coroutine, loop=loop, **options)
+        if _is_pipelines.get():
+            self._tasks.add(task)
+        return task
+
+    def end_copy(self) -> None:
+        """End this process if the pipeline forked it: only the original speaks for the job."""
+        if os.getpid() == self._pid:
+            return
+        error = sys.exception()
+        if error is not None:
+            traceback.print_exception(error)
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+        os._exit(0 if error is None else 1)
 
     async def _report(self, session: WorkerSession, outcome: Outcome) -> ExitCode:
         self.reports.tell(Report.OUTCOME)
         # Progress and logs first: once the job is settled its claim may write no more.
-        await asyncio.to_thread(self._output.release)
+        await in_thread(self._output.release)
         await session.close()
         verdict = decide(outcome, self._job)
         if not await session.finish(verdict, usage()):
             self._logger.warning("job %s was settled by somebody else", self._job.id)
             return ExitCode.CLAIM_LOST
         return ExitCode.SETTLED
+
+
+async def _stored(result: object) -> Outcome:
+    try:
+        text = await in_thread(partial(dump_storable, result, "result", MAX_RESULT_BYTES))
+    except (InvalidJsonError, TooLargeError, RecursionError) as error:
+        return Raised(describe_exception(error), Cause.RESULT_REFUSED)
+    return Completed(text)
+
+
+def _outcome_of(failure: BaseException) -> Outcome:
+    """What an exception of a pipeline means; of an odd one nothing but its class is relied upon."""
+    kind = type(failure)
+    if issubclass(kind, LeaseLostError):
+        raise failure
+    if issubclass(kind, RetryLaterError):
+        return RetryAsked(cast(RetryLaterError, failure).delay_seconds, describe_exception(failure))
+    if issubclass(kind, GiveUpError):
+        return GaveUp(describe_exception(failure))
+    if issubclass(kind, NothingToDoError):
+        return NothingToDo(message_of(failure))
+    if issubclass(kind, MemoryError):
+        # What its frames hold may be all that there was.
+        traceback.clear_frames(failure.__traceback__)
+    return Raised(describe_exception(failure))

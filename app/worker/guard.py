@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import mmap
 import multiprocessing
 import os
 import resource
@@ -46,7 +47,26 @@ _FIRST_REPEAT_SECONDS: Final = 0.002
 _LAST_REPEAT_SECONDS: Final = 0.2
 
 
-def fork_worker(reports: ReportWriter) -> None:
+class StopNote:
+    """Tells a worker that it was told to end, whatever its job has made of the signal.
+
+    A page that guard and worker share: no descriptor that a job could close.
+    """
+
+    def __init__(self) -> None:
+        self._page = mmap.mmap(-1, 1)
+
+    def write(self) -> None:
+        """Note that SIGTERM is on its way."""
+        self._page[0] = 1
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the guard has passed SIGTERM on."""
+        return self._page[0] != 0
+
+
+def fork_worker(reports: ReportWriter) -> StopNote:
     """Become the guard and return in the worker, a new process; the guard never returns.
 
     The worker leads a session and a process group of its own, has default signals, and dies with
@@ -58,14 +78,16 @@ def fork_worker(reports: ReportWriter) -> None:
     if os.getpgrp() != os.getpid():
         os.setsid()
     _control(_SET_SUBREAPER, 1)
+    note = StopNote()
     guard = os.getpid()
     worker = os.fork()
     if worker == 0:
         _begin_as_worker(guard, mask)
-        return
+        return note
     exit_code = _BROKEN
     try:
-        exit_code = _Guard(worker, None if manager is None else manager.sentinel, reports).watch()
+        sentinel = None if manager is None else manager.sentinel
+        exit_code = _Guard(worker, sentinel, reports, note).watch()
     finally:
         os._exit(exit_code)
 
@@ -101,10 +123,13 @@ def _libc() -> ctypes.CDLL:
 class _Guard:
     """The loop of a guard, woken by signals and by the manager's end."""
 
-    def __init__(self, worker: int, manager: int | None, reports: ReportWriter) -> None:
+    def __init__(
+        self, worker: int, manager: int | None, reports: ReportWriter, note: StopNote
+    ) -> None:
         gc.disable()  # a collection would touch, and so copy, every page shared with the worker
         self._worker = worker
         self._reports = reports
+        self._note = note
         self._status: int | None = None
         self._is_ending = False
         self._has_to_stop = False
@@ -182,6 +207,7 @@ class _Guard:
     def _pass_on(self, number: signal.Signals) -> None:
         if self._status is not None:
             return  # its id may be a stranger's
+        self._note.write()
         try:
             os.killpg(self._worker, number)
         except ProcessLookupError:  # it leads no group yet

@@ -27,17 +27,19 @@ _OOM_SCORE: Final = 500
 _NICENESS: Final = 5
 
 
-def isolate(claim: Claim, reports: ReportWriter) -> None:
+def isolate(claim: Claim, reports: ReportWriter) -> guard.StopNote:
     """Become the worker of a claim; with a guard this returns in another process.
 
-    Must come first: what runs before it runs in the guard as well.
+    Must come first: what runs before it runs in the guard as well. The note is for its guard to
+    write on; without one it stays empty.
     """
     if guard.HAS_GUARD:
-        guard.fork_worker(reports)
+        note = guard.fork_worker(reports)
         mark = Mark.of(claim)
         guard.set_name(mark.name)
         os.environ[mark.variable] = mark.value
     else:
+        note = guard.StopNote()
         _lead_group()
         watch_manager()
     reports.tell(Report.PID, os.getpid())
@@ -47,6 +49,7 @@ def isolate(claim: Claim, reports: ReportWriter) -> None:
     if "numpy" in sys.modules:
         # Children of one preloaded process would all draw the same numbers.
         sys.modules["numpy"].random.seed()
+    return note
 
 
 def _lead_group() -> None:

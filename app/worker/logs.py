@@ -5,6 +5,7 @@ too, and it is always drained: a job never blocks on a full pipe. What exceeds t
 and dropped. Lines still in memory when a process is killed are lost; the flush interval bounds it.
 """
 
+import contextlib
 import logging
 import os
 import sys
@@ -42,7 +43,7 @@ class LogBuffer(logging.Handler):
         try:
             text = self.format(record)
         except Exception:  # noqa: BLE001  a record that cannot be formatted is the user's
-            text = f"{record.msg!r} (log record with broken arguments)"
+            text = f"{_printed(record.msg)} (log record with broken arguments)"
         for line in text.splitlines() or [""]:
             self.add(record.levelno, record.name, line)
 
@@ -105,8 +106,9 @@ class CapturedStream:
 
         Grandchildren that keep the pipe open do not delay this beyond the time-out.
         """
-        os.dup2(self._original, self._descriptor)
-        os.close(self._original)
+        with contextlib.suppress(OSError):  # a job may have closed what is not its own
+            os.dup2(self._original, self._descriptor)
+            os.close(self._original)
         self._thread.join(timeout_seconds)
 
     def _drain(self, reading: int) -> None:
@@ -123,7 +125,8 @@ class CapturedStream:
             for line in lines if chunk or not rest else [*lines, rest]:
                 self._buffer.add(self._level, self._source, line.decode("utf-8", "replace"))
             if not chunk:
-                os.close(reading)
+                with contextlib.suppress(OSError):
+                    os.close(reading)
                 return
 
 
@@ -149,11 +152,18 @@ class OutputCapture:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except Exception:  # noqa: BLE001, S112  closed or replaced by the pipeline
+            except BaseException:  # noqa: BLE001, S112  closed or replaced by the pipeline
                 continue
         sys.stdout, sys.stderr = self._python_streams
         for captured in streams:
             captured.release()
+
+
+def _printed(message: object) -> str:
+    try:
+        return repr(message)
+    except Exception:  # noqa: BLE001  the user's as well
+        return "(unprintable)"
 
 
 def _line_writer(descriptor: int) -> TextIO:

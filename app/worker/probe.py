@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self
 
-from app.worker.entry import import_class
+from app.worker.loading import import_class
 
 PROBE_SECONDS: Final = 5.0
 _MAX_ANSWER_BYTES: Final = 1024 * 1024

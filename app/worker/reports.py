@@ -5,6 +5,7 @@
     loaded                          the pipeline is imported and constructed
     alive                           it made progress, or waits for a database that is away
     outcome                         the run is over, only the storing of its end is left
+    leaving CODE                    the worker ends itself; any other exit code is the job's
     exited                          by the guard: the worker is gone, what it left is being ended
     ended exit|signal N CPU PEAK    by the guard, last: nothing of the job is left
 
@@ -31,6 +32,7 @@ class Report(StrEnum):
     LOADED = "loaded"
     ALIVE = "alive"
     OUTCOME = "outcome"
+    LEAVING = "leaving"
     EXITED = "exited"
     ENDED = "ended"
 

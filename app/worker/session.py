@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from app.db.interface import DBInterface
 from app.domain.errors import (
+    CheckpointNameError,
     DatabaseUnavailableError,
     GiveUpError,
     JobCancelledError,
@@ -31,6 +32,7 @@ from app.domain.json_values import dump_storable, storable_text
 from app.domain.lifecycle import Verdict
 from app.loops import retry_delay_seconds
 from app.worker.logs import LogBuffer
+from app.worker.threads import in_thread
 
 FLUSH_INTERVAL_SECONDS: Final = 0.5
 MAX_STAGE_CHARACTERS: Final = 200
@@ -155,15 +157,17 @@ class WorkerSession:
     async def save_checkpoint(self, stage: str, data: Any) -> None:
         """See PipelineContext."""
         self._on_sign_of_life()
-        text = await asyncio.to_thread(
-            dump_storable, data, f"checkpoint {stage!r}", MAX_CHECKPOINT_BYTES
+        _check_name(stage)
+        text = await in_thread(
+            lambda: dump_storable(data, f"checkpoint {stage!r}", MAX_CHECKPOINT_BYTES)
         )
         await self.insist(lambda: self._db.save_checkpoint(self._job.claim, stage, text))
 
     async def load_checkpoint(self, stage: str) -> Any | None:
         """See PipelineContext."""
+        _check_name(stage)
         text = await self.insist(lambda: self._db.load_checkpoint(self._job.id, stage))
-        return None if text is None else await asyncio.to_thread(json.loads, text)
+        return None if text is None else await in_thread(lambda: json.loads(text))
 
     def retry_later(self, delay_seconds: float, reason: str) -> NoReturn:
         """See PipelineContext."""
@@ -186,6 +190,12 @@ class WorkerSession:
     def open(self) -> None:
         """Start storing what the pipeline reports."""
         self._flushing = asyncio.create_task(self._flush_loop(), name="haulage-flush")
+        self._flushing.add_done_callback(self._go_on_flushing)
+
+    def _go_on_flushing(self, flushing: asyncio.Task[None]) -> None:
+        # A pipeline that cancels all tasks of its loop means its own.
+        if flushing.cancelled() and not self._is_closing:
+            self.open()
 
     async def close(self) -> None:
         """Store what is still waiting, within a few seconds, and stop."""
@@ -298,3 +308,10 @@ class WorkerSession:
             if not self._has_complained:
                 self._has_complained = True
                 _logger.warning("a report of the job was refused and is dropped: %r", error)
+
+
+def _check_name(stage: str) -> None:
+    if not 1 <= len(stage) <= MAX_STAGE_CHARACTERS:
+        raise CheckpointNameError(f"has 1 to {MAX_STAGE_CHARACTERS} characters, not {len(stage)}")
+    if storable_text(stage) != stage:
+        raise CheckpointNameError("holds NUL or a lone surrogate, which cannot be stored")

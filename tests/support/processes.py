@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -48,6 +49,15 @@ def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208  only the number
 
 
+def held_files(pid: int) -> Counter[str]:
+    """How many descriptors of which kind the process holds: "socket", "pipe", paths."""
+    found: Counter[str] = Counter()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found[str(entry.readlink()).partition(":[")[0]] += 1
+    return found
+
+
 def command_of(pid: int) -> str:
     """The command line, "" where the process is gone."""
     try:
@@ -75,6 +85,18 @@ def with_mark(mark: str) -> set[int]:
 def with_word(word: str) -> set[int]:
     """Living processes whose command line holds `word`."""
     return {pid for pid in parents() if word in command_of(pid)}
+
+
+def with_name(name: str) -> set[int]:
+    """Living processes of this name, which forks inherit and new programs replace."""
+    return {pid for pid in living(set(parents())) if _name(pid) == name}
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n")
+    except OSError:  # ended meanwhile
+        return ""
 
 
 def _environment(pid: int) -> bytes:

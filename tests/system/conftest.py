@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.cluster import durable_cluster
 from support.endings import ENDINGS
+from support.hostile import HOSTILE
 from support.pipelines import PIPELINES
 from support.postgres import PostgresServer
 from support.processes import descendants, living
@@ -24,7 +25,7 @@ SETTINGS: dict[str, Any] = {
     "watchdog_interval_seconds": 0.5,
     "kill_grace_seconds": 0.5,
     "shutdown_grace_seconds": 1,
-    "pipelines": {**PIPELINES, **ENDINGS},
+    "pipelines": {**PIPELINES, **ENDINGS, **HOSTILE},
 }
 
 Start = Callable[..., AbstractContextManager[Service]]

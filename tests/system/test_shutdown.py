@@ -1,16 +1,19 @@
 """Stopping: jobs get their grace, then go back to the queue, and nothing is left running."""
 
+import contextlib
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from support.cluster import crash
-from support.processes import descendants, living
+from support.processes import descendants, frozen, living
 from support.service import (
     ROOT,
     Service,
@@ -29,6 +32,11 @@ FINAL_SECONDS = 2.0
 SLACK_SECONDS = 2.0
 UVICORN_SCRIPT = str(Path(sys.executable).with_name("uvicorn"))
 AT_ONCE_SECONDS = FINAL_SECONDS + SLACK_SECONDS
+# A node that is soon missed.
+SHORT_LEASE: dict[str, float] = {"node_lease_seconds": 2, "heartbeat_interval_seconds": 0.4}
+SHORT_SLEEP = '{"seconds": 0.05, "steps": 1}'
+# How often a signal comes at each kind of moment: 67 make two hundred.
+ROUNDS = int(os.environ.get("SHUTDOWN_ROUNDS", "5"))
 
 
 def _start_grandchild(url: str, pipeline: str = "grandchild") -> tuple[str, set[int]]:
@@ -141,20 +149,123 @@ def test_a_database_that_is_gone_holds_up_no_shutdown(
     assert job_row(url, job_id)["status"] == "running"
 
 
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_database_that_is_frozen_holds_up_no_shutdown(
+    cluster: EmbeddedPostgres, tmp_path: Path, signals: int
+) -> None:
+    cluster.ensure_database("frozen")
+    url = cluster.url("frozen")
+    grace_seconds = 0.5 if signals == 1 else 600
+    settings = {**SETTINGS, **SHORT_LEASE, "auto_migrate": True}
+    with running(
+        "serve", url, tmp_path / "log", **settings, shutdown_grace_seconds=grace_seconds
+    ) as service:
+        job_id, processes = _start_grandchild(url)
+        server = cluster.status().pid
+        assert server is not None
+        with contextlib.ExitStack() as stack:
+            for pid in {server, *descendants(server)}:
+                stack.enter_context(frozen(pid))
+            began = time.monotonic()
+            if signals == 2:
+                service.process.send_signal(signal.SIGTERM)
+                wait_until(lambda: "manager.draining" in service.log.read_text(), "drain")
+            assert service.stop() == 0, service.log.read_text()
+            assert time.monotonic() - began < 0.5 + FINAL_SECONDS + SLACK_SECONDS
+        assert not living(processes)
+    # Nobody could note it: the next node does, once the lease is over.
+    with running("worker", url, tmp_path / "next-log", **settings):
+        wait_until(lambda: attempts(url, job_id)[0]["ended_at"], "rescue", 10)
+    assert attempts(url, job_id)[0]["outcome"] == "lost"
+
+
+# -- while the others go on -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("does_finish", [True, False], ids=["finishes", "killed"])
+def test_a_draining_node_keeps_its_job_for_longer_than_its_lease_and_takes_no_other(
+    start: Start, database_url: str, tmp_path: Path, *, does_finish: bool
+) -> None:
+    gate = tmp_path / "gate"
+    with start("worker", **SHORT_LEASE, shutdown_grace_seconds=600) as draining:
+        [job_id] = insert_job(database_url, "gate", json.dumps({"gate": str(gate)}))
+        wait_until(lambda: "waiting" in milestones(database_url, job_id), "start of the job")
+        worker = attempts(database_url, job_id)[0]["pid"]
+        with start("worker", **SHORT_LEASE) as other:
+            draining.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: "manager.draining" in draining.log.read_text(), "drain")
+            [taken] = insert_job(database_url, "demo-echo")
+            wait_until(lambda: job_row(database_url, taken)["status"] == "completed", "next job")
+            assert _node_pid(database_url, taken) == other.pid
+
+            drained_at = value(database_url, "select now()")
+            heartbeat = "select heartbeat_at from haulage.nodes where pid = $1"
+            later = drained_at + timedelta(seconds=2 * SHORT_LEASE["node_lease_seconds"])
+            wait_until(lambda: value(database_url, heartbeat, draining.pid) > later, "heartbeats")
+            assert len(attempts(database_url, job_id)) == 1
+
+            if does_finish:
+                gate.touch()
+                assert draining.process.wait(AT_ONCE_SECONDS) == 0
+                [attempt] = attempts(database_url, job_id)
+                assert attempt["outcome"] == "completed"
+            else:
+                draining.process.kill()
+                draining.process.wait()
+                killed_at = value(database_url, "select now()")
+                wait_until(lambda: len(attempts(database_url, job_id)) == 2, "rescue")
+                lost, again = attempts(database_url, job_id)
+                assert (lost["outcome"], again["attempt"]) == ("lost", 1)
+                assert _node_pid(database_url, job_id) == other.pid
+                lease = SHORT_LEASE["node_lease_seconds"] + SETTINGS["watchdog_interval_seconds"]
+                assert again["started_at"] - killed_at < timedelta(seconds=lease + 2)
+                wait_until(lambda: not living({worker}), "end of the worker")
+
+
+def _node_pid(url: str, job_id: str) -> int:
+    """The process that claimed the job last."""
+    pid: int = value(
+        url, "select pid from haulage.nodes where id = $1", attempts(url, job_id)[-1]["node_id"]
+    )
+    return pid
+
+
+def test_a_claim_that_is_under_way_at_the_signal_leaves_no_job_running(
+    start: Start, database_url: str
+) -> None:
+    with start("worker", shutdown_grace_seconds=1) as service:
+        running_id, processes = _start_grandchild(database_url)
+        # Claims alone look there.
+        with holding(database_url, "lock table haulage.queues in access exclusive mode"):
+            [job_id] = insert_job(database_url, "demo-echo")
+            waiting = "select count(*) from pg_locks where not granted and mode = 'AccessShareLock'"
+            wait_until(lambda: value(database_url, waiting), "a claim that waits")
+            service.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: "manager.draining" in service.log.read_text(), "drain")
+        assert service.process.wait(1 + AT_ONCE_SECONDS) == 0
+    assert not living(processes)
+    _assert_given_back(database_url, running_id)
+    row = job_row(database_url, job_id)
+    assert (row["status"], row["attempt"], row["node_losses"]) == ("pending", 0, 0)
+    assert {a["outcome"] for a in attempts(database_url, job_id)} <= {"released"}
+
+
 # -- at any moment --------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(60 + 24 * ROUNDS)
 def test_a_signal_at_any_moment_ends_the_process_and_loses_no_job(
     database_url: str, tmp_path: Path
 ) -> None:
-    insert_job(database_url, "demo-sleep", '{"seconds": 0.05, "steps": 1}', 400)
-    # From its launch on, and from the moment when it may claim.
+    # From its launch on, from the moment when it may claim, and with nothing to do.
     chance = random.SystemRandom()
-    while_starting = [("launch", chance.uniform(0.1, 1.2)) for _ in range(5)]
-    at_work = [("manager.started", chance.uniform(0.0, 0.5)) for _ in range(5)]
-    for number, (event, moment) in enumerate(while_starting + at_work):
+    idle = [("manager.started", chance.uniform(0.0, 0.3)) for _ in range(ROUNDS)]
+    while_starting = [("launch", chance.uniform(0.1, 1.2)) for _ in range(ROUNDS)]
+    at_work = [("manager.started", chance.uniform(0.0, 0.5)) for _ in range(ROUNDS)]
+    for number, (event, moment) in enumerate(idle + while_starting + at_work):
+        if number == len(idle):
+            insert_job(database_url, "demo-sleep", SHORT_SLEEP, 80 * ROUNDS)
         log = tmp_path / f"log-{number}"
         _end_a_worker(database_url, log, event, moment)
         running_jobs = "select count(*) from haulage.jobs where status = 'running'"

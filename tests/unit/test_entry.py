@@ -297,7 +297,7 @@ def test_a_fault_of_our_own_is_told_where_the_service_logs(
 
 def test_the_connection_is_closed_when_the_end_could_not_be_written() -> None:
     store = Store()
-    store.faults = [("finish_job", RuntimeError("never"))]
+    store.faults = [("finish_job", RuntimeError("never"))] * 2
 
     code, _ = run("Echo", store)
 
