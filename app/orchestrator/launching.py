@@ -108,15 +108,14 @@ class ProcessThread:
             await asyncio.sleep(_RECHECK_SECONDS)
         return False
 
-    async def close(self, timeout_seconds: float) -> None:
-        """End when all that was submitted is done; what takes longer is left to itself."""
+    def close(self) -> None:
+        """End when all that was submitted is done; what cannot be closed is let go."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._calls.put(None)
             # A queue of its own for the next thread: this one may hang.
             self._calls = queue.SimpleQueue()
-            await asyncio.to_thread(thread.join, timeout_seconds)
-        for process in self._unclosed:
+        for process in tuple(self._unclosed):
             # Else the interpreter's end would wait for it.
             getattr(multiprocessing.process, "_children", set()).discard(process)
 
@@ -214,12 +213,14 @@ class WorkerLauncher:
         return answer.result()
 
     async def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """End the thread, within twice the time-out; a later launch begins another one."""
-        if not await self._thread.clear(timeout_seconds / 2):
-            # A forkserver that is stopped would hold up the end of this process.
-            self._end_starters()
-            await self._thread.clear(timeout_seconds / 2)
-        await self._thread.close(timeout_seconds)
+        """End the thread, within the time-out; a later launch begins another one."""
+        try:
+            if not await self._thread.clear(timeout_seconds / 2):
+                # A forkserver that is stopped would hold up the end of this process.
+                self._end_starters()
+                await self._thread.clear(timeout_seconds / 2)
+        finally:
+            self._thread.close()
 
     # -- in the thread ------------------------------------------------------------------------
 
