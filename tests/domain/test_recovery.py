@@ -8,6 +8,7 @@ from app.domain.jobs import Cause, Claim, Limits, RunningJob
 from app.domain.lifecycle import NotStarted, Overran
 from app.orchestrator.recovery import (
     CONNECT_SECONDS,
+    STORING_SILENCE_SECONDS,
     Findings,
     LiveWorker,
     Suspects,
@@ -165,6 +166,21 @@ def test_a_worker_that_only_stores_its_outcome_is_left_alone() -> None:
     assert list(found.cancelled) == []
     found = compare([], [storing], suspects(processes=(A,)))
     assert (list(found.stray), found.suspects) == ([], suspects())
+
+
+@pytest.mark.parametrize(
+    ("quiet_seconds", "is_overdue"),
+    [(STORING_SILENCE_SECONDS, False), (STORING_SILENCE_SECONDS + 1, True)],
+)
+def test_a_worker_is_overdue_when_it_stores_its_outcome_without_a_word(
+    quiet_seconds: float, *, is_overdue: bool
+) -> None:
+    silent = worker(A, Limits(), run_seconds=1e4, quiet_seconds=quiet_seconds, is_storing=True)
+
+    found = find_overdue([silent])
+
+    words = "its run was over, but nothing was stored for 121 s"
+    assert found == ({A: Overran(Cause.STALLED, words)} if is_overdue else {})
 
 
 def test_strays_come_in_a_stable_order() -> None:

@@ -68,7 +68,7 @@ async def checkpoint(payload: Mapping[str, Any], context: Any) -> int:
 async def checkpoint_under(payload: Mapping[str, Any], context: Any) -> Any:
     """A checkpoint under a name that the payload gives, as text or as so many characters."""
     name = payload["stage"]
-    stage = os.urandom(name // 2).hex() if isinstance(name, int) else name.replace("NUL", "\x00")
+    stage = os.urandom(name).hex()[:name] if isinstance(name, int) else name.replace("NUL", "\x00")
     if payload.get("only loads"):
         return await context.load_checkpoint(stage)
     await context.save_checkpoint(stage, [1])

@@ -148,10 +148,12 @@ ERRORS = [
         "__str__ raised RuntimeError",
         has_traceback=True,
     ),
-    _completed(
+    Case(
         "choose-without-words",
-        {"nothing_to_do": "(its __str__ raised RuntimeError)"},
-        verb="nothing_to_do",
+        {"verb": "nothing_to_do"},
+        "completed",
+        "nothing_to_do",
+        result={"nothing_to_do": "(its __str__ raised RuntimeError)"},
     ),
     _not_loaded("raises-at-once", "ValueError: no licence for this machine"),
     _not_loaded("exits-at-once", "SystemExit: 0"),
@@ -191,7 +193,15 @@ SURROUNDINGS = [
     Case("stop-loop", {}, "failed", "worker_broken", "RuntimeError", "Event loop stopped", True),
     _completed("patch-sleep"),
     _completed("patch-clock", to=0),
-    _completed("patch-clock", to=None),
+    # Neither a loop nor a driver works without a clock: the log of the service has the traceback.
+    Case(
+        "patch-clock",
+        {"to": None},
+        "failed",
+        "worker_broken",
+        "WorkerDied",
+        "an error while it ran or reported the job",
+    ),
     _completed("shut-logging-down"),
     _completed("configure-logging"),
     _completed("lower-recursion-limit"),

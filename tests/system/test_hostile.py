@@ -97,11 +97,12 @@ def unharmed(service: Service, url: str, folder: Path) -> Iterator[None]:
 
 
 def assert_told_truly(service: Service, url: str, case: Case, job: dict[str, Any]) -> None:
-    error = job["error"] or {"cause": None, "error_class": None, "message": "", "traceback": None}
-    told = (job["status"], error["cause"], error["error_class"])
-    assert told == (case.status, case.cause, case.error_class), error
-    assert case.message in error["message"]
-    assert (error["traceback"] is not None) == case.has_traceback, error
+    error = job["error"]
+    assert (job["status"], error is None) == (case.status, case.error_class is None), error
+    if error is not None:
+        assert (error["cause"], error["error_class"]) == (case.cause, case.error_class), error
+        assert case.message in error["message"]
+        assert (error["traceback"] is not None) == case.has_traceback, error
     [attempt] = attempts(url, job["id"])
     assert attempt["ended_at"] is not None
     assert (attempt["outcome"], attempt["cause"]) == (case.status, case.cause)
@@ -120,12 +121,14 @@ def _assert_harmless(service: Service, url: str, folder: Path, case: Case) -> No
     with unharmed(service, url, folder):
         payload = {"harm": case.harm, **case.payload}
         job_id = service.enqueue(payload, case.pipeline, **case.limits)
-        job = service.wait_for_end(job_id)
+        # The largest results take half a minute on a machine that is busy with other work.
+        job = service.wait_for_end(job_id, 120)
         # What a worker that settled its job itself has left is ended right after.
         wait_until(lambda: not processes_of(job_id), "end of its processes", 5)
     assert_told_truly(service, url, case, job)
 
 
+@pytest.mark.timeout(150)
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 @pytest.mark.parametrize("start_method", ["forkserver"], indirect=True)
 def test_a_hostile_job_harms_nobody_and_its_end_is_told_truly(

@@ -149,17 +149,17 @@ def test_a_database_that_is_gone_holds_up_no_shutdown(
     assert job_row(url, job_id)["status"] == "running"
 
 
+@pytest.mark.timeout(150)
 @pytest.mark.parametrize("signals", [1, 2])
 def test_a_database_that_is_frozen_holds_up_no_shutdown(
     cluster: EmbeddedPostgres, tmp_path: Path, signals: int
 ) -> None:
-    cluster.ensure_database("frozen")
-    url = cluster.url("frozen")
+    cluster.ensure_database(f"frozen{signals}")
+    url = cluster.url(f"frozen{signals}")
     grace_seconds = 0.5 if signals == 1 else 600
     settings = {**SETTINGS, **SHORT_LEASE, "auto_migrate": True}
-    with running(
-        "serve", url, tmp_path / "log", **settings, shutdown_grace_seconds=grace_seconds
-    ) as service:
+    settings["shutdown_grace_seconds"] = grace_seconds
+    with running("serve", url, tmp_path / "log", **settings) as service:
         job_id, processes = _start_grandchild(url)
         server = cluster.status().pid
         assert server is not None
@@ -174,6 +174,7 @@ def test_a_database_that_is_frozen_holds_up_no_shutdown(
             assert time.monotonic() - began < 0.5 + FINAL_SECONDS + SLACK_SECONDS
         assert not living(processes)
     # Nobody could note it: the next node does, once the lease is over.
+    settings["shutdown_grace_seconds"] = 0.5
     with running("worker", url, tmp_path / "next-log", **settings):
         wait_until(lambda: attempts(url, job_id)[0]["ended_at"], "rescue", 10)
     assert attempts(url, job_id)[0]["outcome"] == "lost"
@@ -182,6 +183,7 @@ def test_a_database_that_is_frozen_holds_up_no_shutdown(
 # -- while the others go on -----------------------------------------------------------------------
 
 
+@pytest.mark.timeout(150)
 @pytest.mark.parametrize("does_finish", [True, False], ids=["finishes", "killed"])
 def test_a_draining_node_keeps_its_job_for_longer_than_its_lease_and_takes_no_other(
     start: Start, database_url: str, tmp_path: Path, *, does_finish: bool

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,6 +46,52 @@ class Returns:
 class CancelsItself:
     async def run(self, payload: Mapping[str, Any], context: Any) -> None:
         raise asyncio.CancelledError
+
+
+class LeavesATaskThatExits:
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        await asyncio.create_task(self._leave())
+
+    async def _leave(self) -> None:
+        sys.exit("enough")
+
+
+class CancelsAllTasks:
+    """Cancels its worker's tasks too, and goes on or ends with them."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> str:
+        spared = {asyncio.current_task()} if payload["goes on"] else set()
+        for task in asyncio.all_tasks() - spared:
+            task.cancel()
+        await asyncio.sleep(0.01)
+        await context.progress(0.5, "alone")
+        return "done"
+
+
+class LeavesTasks:
+    """Leaves a task behind that would block its worker's loop, and one that cleans up."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        self._left = [asyncio.create_task(self._block()), asyncio.create_task(self._clean_up())]
+        await asyncio.sleep(0)
+
+    async def _block(self) -> None:
+        await asyncio.sleep(0.001)
+        time.sleep(600)  # noqa: ASYNC251  never reached
+
+    async def _clean_up(self) -> None:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            print("cleaned up")  # noqa: T201
+
+
+class UsesUpThreads:
+    """Takes the loop's own executor away."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> str:
+        await asyncio.get_running_loop().shutdown_default_executor()
+        return "done"
 
 
 class IsTerminated:

@@ -19,7 +19,8 @@ from app.domain.errors import DatabaseUnavailableError, LeaseLostError, Pipeline
 from app.domain.jobs import Cause, Claim, ErrorInfo, JobStatus, LogLine, Usage
 from app.domain.lifecycle import Verdict
 from app.worker import entry, session
-from app.worker.entry import ExitCode, _load_analysis, worker_entry
+from app.worker.entry import ExitCode, worker_entry
+from app.worker.loading import _load_analysis
 
 ROOT = Path(__file__).parents[2]
 JOB = claimed_job()
@@ -180,6 +181,41 @@ def test_an_attempt_fails_when_its_pipeline_exits_or_cancels_itself(
     assert code == ExitCode.SETTLED
     assert verdict_of(store).status is JobStatus.FAILED
     assert error_of(store).error_class == words
+
+
+def test_an_attempt_fails_when_a_task_of_its_pipeline_exits() -> None:
+    code, store = run("LeavesATaskThatExits")
+
+    assert code == ExitCode.SETTLED
+    assert verdict_of(store).cause is Cause.EXCEPTION
+    error = error_of(store)
+    assert (error.error_class, error.message) == ("SystemExit", "enough")
+    assert "in _leave" in (error.traceback or "")
+    assert store.calls[-2:] == ["finish_job", "close"]
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_pipeline_that_cancels_all_tasks_cancels_none_but_its_own(*, goes_on: bool) -> None:
+    code, store = run("CancelsAllTasks", payload=json.dumps({"goes on": goes_on}))
+
+    assert code == ExitCode.SETTLED
+    verdict = verdict_of(store)
+    assert verdict.status is (JobStatus.COMPLETED if goes_on else JobStatus.FAILED)
+    assert "report_progress" in store.calls or not goes_on
+
+
+def test_tasks_that_a_pipeline_leaves_are_cancelled_before_its_end_is_told() -> None:
+    code, store = run("LeavesTasks")
+
+    assert code == ExitCode.SETTLED
+    assert verdict_of(store).status is JobStatus.COMPLETED
+    assert "cleaned up" in [line.text for line in store.lines]
+
+
+def test_a_result_is_stored_when_the_loop_has_no_executor_left() -> None:
+    _, store = run("UsesUpThreads")
+
+    assert verdict_of(store).status is JobStatus.COMPLETED
 
 
 @pytest.mark.parametrize("what", ["set", "nan", "nul"])
@@ -363,7 +399,7 @@ def test_a_nested_class_is_a_pipeline_too() -> None:
 def test_a_worker_carries_nothing_of_the_web_and_schema_stacks() -> None:
     program = (
         "import sys, app.worker.entry, app.db.postgres.adapter, asyncpg\n"
-        "from app.worker.entry import _load_analysis\n"
+        "from app.worker.loading import _load_analysis\n"
         "_load_analysis('app.pipelines.demo:Echo')\n"
         "print(' '.join(sys.modules))\n"
     )

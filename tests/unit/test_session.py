@@ -13,6 +13,7 @@ from support.mock_database import MockDatabase, claimed_job
 from support.waiting import eventually
 
 from app.domain.errors import (
+    CheckpointNameError,
     DatabaseUnavailableError,
     InvalidJsonError,
     JobCancelledError,
@@ -366,6 +367,18 @@ async def test_a_checkpoint_that_cannot_be_stored_is_the_pipeline_s_own_error(
 ) -> None:
     with pytest.raises(InvalidJsonError):
         await worker.session.save_checkpoint("a", {"x": {1, 2}})
+
+    assert worker.store.calls == []
+
+
+@pytest.mark.parametrize("stage", ["", "x" * 201, "a\x00b", "\ud800"])
+async def test_a_checkpoint_is_refused_when_its_name_cannot_be_stored(
+    worker: Worker, stage: str
+) -> None:
+    with pytest.raises(CheckpointNameError):
+        await worker.session.save_checkpoint(stage, [1])
+    with pytest.raises(CheckpointNameError):
+        await worker.session.load_checkpoint(stage)
 
     assert worker.store.calls == []
 
