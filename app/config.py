@@ -24,7 +24,13 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.domain.errors import ConfigurationError
-from app.domain.jobs import LEAST_MEMORY_LIMIT_BYTES, Limits
+from app.domain.jobs import (
+    LEAST_MEMORY_LIMIT_BYTES,
+    LEAST_STALL_SECONDS,
+    MAX_START_TIMEOUT_SECONDS,
+    MAX_TIMEOUT_SECONDS,
+    Limits,
+)
 
 PREFIX: Final = "HAULAGE_"
 POLL_INTERVAL_SECONDS: Final = 2.0
@@ -191,19 +197,19 @@ class Settings(BaseSettings):
     job_timeout_seconds: float = Field(
         default=JOB_TIMEOUT_SECONDS,
         gt=0,
-        le=31_536_000,
+        le=MAX_TIMEOUT_SECONDS,
         description="Run-time limit of jobs that have none of their own.",
     )
     job_start_timeout_seconds: float = Field(
         default=JOB_START_TIMEOUT_SECONDS,
         gt=0,
-        le=86_400,
+        le=MAX_START_TIMEOUT_SECONDS,
         description="Limit for importing and constructing a job's pipeline.",
     )
     job_stall_seconds: float | None = Field(
         default=None,
-        ge=1,
-        le=31_536_000,
+        ge=LEAST_STALL_SECONDS,
+        le=MAX_TIMEOUT_SECONDS,
         description="End jobs that report no progress for so long; default never.",
     )
     job_memory_limit_bytes: int | None = Field(

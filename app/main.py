@@ -33,7 +33,7 @@ from app.orchestrator.manager import QueueManager
 from app.orchestrator.options import ManagerOptions
 from app.pipelines.registry import is_built_in, load_registrations, with_defaults
 from app.telemetry import Telemetry, configure_logging, default_telemetry
-from app.worker.probe import PipelineProbe
+from app.worker.probe import PROBE_SECONDS, PipelineProbe
 
 # Open connections get this long at shutdown; jobs have their own grace.
 HTTP_GRACE_SECONDS: Final = 3
@@ -154,7 +154,10 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
         web_db_factory = functools.partial(db_factory, HTTP_DATABASE_SECONDS)
         worker_db_factory = _worker_db_factory(database.url)
     try:
-        with PipelineProbe(r.target for r in pipelines.values() if not is_built_in(r)) as probe:
+        with PipelineProbe(
+            (r.target for r in pipelines.values() if not is_built_in(r)),
+            min(PROBE_SECONDS, settings.job_start_timeout_seconds),
+        ) as probe:
             if database is not None:
                 ensure_schema(database, settings, telemetry)
                 warn_of_few_connections(database.url, settings, role, telemetry)

@@ -22,7 +22,6 @@ logger: Final = logging.getLogger("haulage")
 EVENTS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "node.registered": logging.INFO,
-        "node.deregistered": logging.INFO,
         "node.lost": logging.WARNING,
         "node.lease_lost": logging.ERROR,
         "manager.started": logging.INFO,
@@ -34,7 +33,6 @@ EVENTS: Final[Mapping[str, int]] = MappingProxyType(
         "loop.recovered": logging.INFO,
         "job.claimed": logging.INFO,
         "job.finished": logging.INFO,
-        "job.released": logging.INFO,
         "job.overdue": logging.WARNING,
         "claim.lost": logging.WARNING,
         "finish.delayed": logging.WARNING,
@@ -45,8 +43,6 @@ EVENTS: Final[Mapping[str, int]] = MappingProxyType(
         "pipeline.unknown_defaults": logging.WARNING,
         "preload.incomplete": logging.WARNING,
         "connections.overcommitted": logging.WARNING,
-        "database.started": logging.INFO,
-        "database.stopped": logging.INFO,
         "schema.upgraded": logging.INFO,
     }
 )

@@ -15,6 +15,11 @@ from pydantic import (
 
 from app.domain.jobs import (
     LEAST_MEMORY_LIMIT_BYTES,
+    LEAST_STALL_SECONDS,
+    MAX_ATTEMPTS,
+    MAX_MEMORY_LIMIT_BYTES,
+    MAX_START_TIMEOUT_SECONDS,
+    MAX_TIMEOUT_SECONDS,
     Job,
     JobOptions,
     JobStatus,
@@ -50,21 +55,27 @@ class EnqueueRequest(BaseModel):
         default=0.0, ge=0, le=31_536_000, description="Earliest start counted from now."
     )
     max_attempts: int | None = Field(
-        default=None, ge=1, le=100, description="Default: the pipeline's, else 1."
+        default=None, ge=1, le=MAX_ATTEMPTS, description="Default: the pipeline's, else 1."
     )
     timeout_seconds: float | None = Field(
-        default=None, gt=0, le=31_536_000, description="Run-time limit of one attempt."
+        default=None, gt=0, le=MAX_TIMEOUT_SECONDS, description="Run-time limit of one attempt."
     )
     start_timeout_seconds: float | None = Field(
-        default=None, gt=0, le=86_400, description="Limit for loading the pipeline."
+        default=None,
+        gt=0,
+        le=MAX_START_TIMEOUT_SECONDS,
+        description="Limit for loading the pipeline.",
     )
     stall_seconds: float | None = Field(
-        default=None, ge=1, le=31_536_000, description="Longest time without progress."
+        default=None,
+        ge=LEAST_STALL_SECONDS,
+        le=MAX_TIMEOUT_SECONDS,
+        description="Longest time without progress.",
     )
     memory_limit_bytes: int | None = Field(
         default=None,
         ge=LEAST_MEMORY_LIMIT_BYTES,
-        le=2**60,
+        le=MAX_MEMORY_LIMIT_BYTES,
         description="Of all processes of the job together.",
     )
     tags: list[Tag] = Field(default_factory=list, max_length=50)

@@ -23,6 +23,7 @@ from app.api.schemas import (
     JobResponse,
     JobStateResponse,
 )
+from app.db.ids import as_uuid
 from app.db.interface import DBInterface
 from app.domain.errors import InvalidJsonError, UnknownPipelineError
 from app.domain.jobs import MAX_PAYLOAD_BYTES, JobStatus, Registration
@@ -251,7 +252,7 @@ class WebServer:
         if status is JobStatus.RUNNING:
             response.status_code = HTTPStatus.ACCEPTED
             response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-        return JobStateResponse(id=job_id, status=status)
+        return JobStateResponse(id=_canonical(job_id), status=status)
 
     async def retry_post(self, job_id: str, response: Response) -> JobStateResponse:
         """Make an ended job pending again under its id, with a fresh budget of attempts.
@@ -260,6 +261,7 @@ class WebServer:
         checkpoints; a completed one starts over.
         """
         await self._db.retry_job(job_id)
+        job_id = _canonical(job_id)
         response.headers["Location"] = f"/jobs/{job_id}"
         return JobStateResponse(id=job_id, status=JobStatus.PENDING)
 
@@ -283,6 +285,11 @@ async def _storable(payload: dict[str, Any], body_bytes: int) -> str:
         return dump_storable(payload, "payload", MAX_PAYLOAD_BYTES)
     except InvalidJsonError as error:
         raise InvalidJsonError(f"/payload{error.pointer}", error.reason) from None
+
+
+def _canonical(job_id: str) -> str:
+    """The id as we write it, of one that the store has understood."""
+    return str(as_uuid(job_id) or job_id)
 
 
 def _operation_id(route: APIRoute) -> str:

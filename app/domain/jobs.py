@@ -19,8 +19,14 @@ MAX_RESULT_BYTES: Final = 64 * 1024 * 1024
 MAX_CHECKPOINT_BYTES: Final = 64 * 1024 * 1024
 # Metadata lies in the narrow row that every claim reads.
 MAX_METADATA_BYTES: Final = 64 * 1024
-# Less than an interpreter with its libraries needs is a mistake in the unit.
+# What a job, its pipeline or the settings may say; less memory than an interpreter with its
+# libraries needs is a mistake in the unit.
+MAX_ATTEMPTS: Final = 100
+MAX_TIMEOUT_SECONDS: Final = 31_536_000.0
+MAX_START_TIMEOUT_SECONDS: Final = 86_400.0
+LEAST_STALL_SECONDS: Final = 1.0
 LEAST_MEMORY_LIMIT_BYTES: Final = 64 * 1024 * 1024
+MAX_MEMORY_LIMIT_BYTES: Final = 2**60
 MAX_JSON_DEPTH: Final = 100
 MAX_TEXT_CHARACTERS: Final = 4_000
 MAX_TRACEBACK_CHARACTERS: Final = 32_000

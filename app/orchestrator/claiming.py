@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from app.domain.jobs import Claim, RunningJob
 from app.orchestrator.processes import StopReason
@@ -13,10 +14,27 @@ class Launches:
 
     def __init__(self) -> None:
         self._reasons: dict[Claim, StopReason | None] = {}
+        self._calls = 0
+        self._is_asking = False
 
     def __contains__(self, claim: Claim) -> bool:
         """Whether the claim is on its way."""
         return claim in self._reasons
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """While a call to claim is under way."""
+        self._calls += 1
+        self._is_asking = True
+        try:
+            yield
+        finally:
+            self._is_asking = False
+
+    @property
+    def look(self) -> int | None:
+        """Equal to that of an earlier look when no call to claim was under way between the two."""
+        return None if self._is_asking else self._calls
 
     def begin(self, claims: Iterable[Claim]) -> None:
         """These have been claimed and are to be started one after the other."""

@@ -1,8 +1,8 @@
 """The end of a node: every step bounded, whatever hangs, and nothing left that it owns."""
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Final
+from collections.abc import Awaitable, Coroutine
+from typing import Any, Final
 
 from app.db.interface import DBInterface
 from app.domain.lifecycle import Released
@@ -22,6 +22,21 @@ async def bounded(
     except Exception as error:  # noqa: BLE001  shutdown goes on to its end
         # Without the database the lease ends by itself and another node takes over.
         telemetry.emit("loop.failed", loop=what, error=repr(error), failures=1)
+
+
+async def done_before(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Whether `work` was done before the event came; then it is cancelled."""
+    working, waiting = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            await working
+            return True
+        return False
+    finally:
+        working.cancel()
+        waiting.cancel()
+        await asyncio.wait({working, waiting}, timeout=RETRY_SECONDS)
 
 
 async def keep_reaping(

@@ -4,6 +4,7 @@ Needs no database, so it goes on while that is away or while the watchdog's pass
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -15,6 +16,8 @@ from app.telemetry import Telemetry
 
 # Memory that grows on past its limit by this much is not given the grace of the ladder.
 RUNAWAY_FACTOR: Final = 1.25
+# Between two looks, which come twice a second.
+STANDSTILL_SECONDS: Final = 3.0
 
 
 class LimitEnforcer:
@@ -36,6 +39,7 @@ class LimitEnforcer:
         self._kill_grace_seconds = kill_grace_seconds
         self._telemetry = telemetry
         self._measure_memory = measure_memory
+        self._looked_at = time.monotonic()
 
     async def enforce(self) -> None:
         """One look at every worker and its consequences."""
@@ -50,6 +54,7 @@ class LimitEnforcer:
 
     def end_overdue(self) -> None:
         """Begin to end what exceeds a limit by what is known now."""
+        self._excuse_standstill()
         workers = {worker.job.claim: worker for worker in self._processes.values()}
         overdue = recovery.find_overdue([worker.seen() for worker in workers.values()])
         for claim, outcome in overdue.items():
@@ -59,6 +64,15 @@ class LimitEnforcer:
             worker.stop(outcome)
             if _is_runaway(outcome, worker):
                 worker.kill()
+
+    def _excuse_standstill(self) -> None:
+        # Who froze us (a paused container, a suspended machine) may have frozen the jobs as well:
+        # time in which nobody looked counts for no limit.
+        now = time.monotonic()
+        missed_seconds, self._looked_at = now - self._looked_at, now
+        if missed_seconds > STANDSTILL_SECONDS:
+            for worker in self._processes.values():
+                worker.excuse(missed_seconds)
 
     def _measure(self, workers: list[WorkerProcess]) -> list[int | None]:
         return [

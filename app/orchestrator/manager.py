@@ -16,7 +16,7 @@ from typing import Final
 
 from app.db.interface import DBFactory, DBInterface
 from app.domain.errors import DatabaseUnavailableError
-from app.domain.jobs import Cause, Claim, ClaimedJob, Registration, WakeUp
+from app.domain.jobs import Cause, Claim, ClaimedJob, Registration, RunningJob, WakeUp
 from app.domain.lifecycle import (
     Cancelled,
     Died,
@@ -31,9 +31,9 @@ from app.domain.lifecycle import (
 from app.loops import Backoff, PeriodicLoop
 from app.orchestrator import recovery
 from app.orchestrator.claiming import Launches, UnansweredClaims
-from app.orchestrator.ending import bounded, give_back, keep_reaping
+from app.orchestrator.ending import bounded, done_before, give_back, keep_reaping
 from app.orchestrator.enforcing import LimitEnforcer
-from app.orchestrator.launching import WorkerLauncher, WorkerStartError
+from app.orchestrator.launching import WorkerLauncher
 from app.orchestrator.lease import NodeLease
 from app.orchestrator.memory import tree_memory_bytes
 from app.orchestrator.options import ManagerOptions
@@ -107,6 +107,7 @@ class QueueManager:
         self._suspects = recovery.Suspects()
         self._is_draining = False
         self._grace_end = 0.0
+        self._drained = asyncio.Event()
         self._process_ended = asyncio.Event()
         self._listener_task: asyncio.Task[None] | None = None
         self._watchdog_task: asyncio.Task[None] | None = None
@@ -149,14 +150,19 @@ class QueueManager:
     # -- start and stop -----------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Register the node and start its loops on the running event loop."""
-        await self._launcher.warm_up()
+        """Register the node and start its loops on the running event loop.
+
+        A `drain` meanwhile ends it: then nothing is started.
+        """
         try:
-            await self._lease.register()
+            is_ready = await done_before(self._drained, self._prepare())
         except BaseException:
             # Who could not start is not stopped either.
             await self._step("close", self._close(), CLOSE_SECONDS)
             raise
+        if not is_ready:
+            await self._step("close", self._close(), CLOSE_SECONDS)
+            return
         self._listener_task = asyncio.create_task(self._listener_loop(), name="haulage-listener")
         self._watchdog_task = asyncio.create_task(self._watchdog_loop(), name="haulage-watchdog")
         self._limiting.start()
@@ -169,6 +175,10 @@ class QueueManager:
             start_method=self._options.start_method,
         )
 
+    async def _prepare(self) -> None:
+        await self._launcher.warm_up()
+        await self._lease.register()
+
     def drain(self) -> None:
         """Claim nothing from now on; the grace of the coming `stop` is already running.
 
@@ -179,6 +189,7 @@ class QueueManager:
             self._process_ended.set()
             return
         self._is_draining = True
+        self._drained.set()
         self._grace_end = time.monotonic() + self._options.shutdown_grace_seconds
         self._launches.give_up(Released())
         self._telemetry.emit("manager.draining", running=len(self._running_processes))
@@ -216,6 +227,7 @@ class QueueManager:
         # Ready for another start, as another node: a boot has an identity of its own.
         self._lease.forget()
         self._is_draining = False
+        self._drained.clear()
 
     # -- the listener loop --------------------------------------------------------------------
 
@@ -241,11 +253,14 @@ class QueueManager:
         if free == 0:
             return 0
         try:
-            claimed = await self.db.claim_pending_jobs(self.node_id, free, tuple(self._pipelines))
+            with self._launches.asking():
+                claimed = await self.db.claim_pending_jobs(
+                    self.node_id, free, tuple(self._pipelines)
+                )
+                self._launches.begin(job.claim for job in claimed)
         except DatabaseUnavailableError:
             self._unanswered.note()
             raise
-        self._launches.begin(job.claim for job in claimed)
         if self._is_draining:
             # The claim was under way when it began.
             self._launches.give_up(Released())
@@ -289,8 +304,8 @@ class QueueManager:
             registration = self._pipelines[job.pipeline]
             job = job.within(registration.limits.or_else(self._options.default_limits))
             worker = await self._launcher.launch(job, registration)
-        except (WorkerStartError, KeyError) as error:
-            self._telemetry.emit("worker.start_failed", job=job.id, reason=str(error))
+        except Exception as error:  # noqa: BLE001  whatever it is: no process, so back with the job
+            self._telemetry.emit("worker.start_failed", job=job.id, reason=repr(error))
             self._starting.note_failure()
             outcome = self._launches.reason(job.claim) or NotStarted(str(error))
             await self._settlements.settle(job.claim, job, outcome)
@@ -351,12 +366,7 @@ class QueueManager:
         """One look at processes and rows; acts on what it finds and returns it."""
         self._enforcer.end_overdue()
         await self._reap_finished()
-        rows = await self.db.list_running_jobs(self.node_id)
-        rows = [
-            row
-            for row in rows
-            if row.claim not in self._reaper.claims and row.claim not in self._launches
-        ]
+        rows = await self._rows_to_compare()
         findings = recovery.compare(rows, self._live_workers(), self._suspects)
         self._suspects = findings.suspects
         for worker in self._processes_of(findings.cancelled):
@@ -375,6 +385,17 @@ class QueueManager:
         if self._lease.steady_seconds >= RESULTS_FIRST_SECONDS:
             await rescue_lost(self.db, self._telemetry, self._is_storing)
         return findings
+
+    async def _rows_to_compare(self) -> list[RunningJob]:
+        """The rows that say "running" here, without those whose process is to come or to go."""
+        before = self._launches.look
+        rows = await self.db.list_running_jobs(self.node_id)
+        here = {worker.job.claim for worker in self._running_processes.values()}
+        if before is None or before != self._launches.look:
+            # A claim whose answer is on its way runs in the database alone.
+            return [row for row in rows if row.claim in here]
+        passing = self._reaper.claims
+        return [row for row in rows if row.claim not in passing and row.claim not in self._launches]
 
     def _is_storing(self, claim: Claim) -> bool:
         return any(worker.has_outcome for worker in self._processes_of([claim]))
@@ -441,12 +462,14 @@ class QueueManager:
     async def _close(self) -> None:
         if self._wake_up_task is not None:
             self._wake_up_task.cancel()
-            await asyncio.gather(self._wake_up_task, return_exceptions=True)
         await asyncio.gather(self._reaper.close(), self._settlements.close())
         # Destroyed, yet not seen to end: nobody here may wait for them any more.
         while self._running_processes:
             self._running_processes.popitem()[1].close()
         await asyncio.gather(self.db.close(), self._lease_db.close(), self._launcher.close())
+        if self._wake_up_task is not None:
+            # Last: it may wait for a network that is silent.
+            await asyncio.gather(self._wake_up_task, return_exceptions=True)
 
     async def _step(self, what: str, work: Awaitable[None], timeout_seconds: float) -> None:
         await bounded(what, work, timeout_seconds, self._telemetry)

@@ -140,6 +140,11 @@ class WorkerProcess:
         return replace(told, peak_memory_bytes=max(told.peak_memory_bytes or 0, self._peak_bytes))
 
     @property
+    def may_have_settled(self) -> bool:
+        """Whether the worker came as far as storing its outcome itself."""
+        return self._reports.has_outcome
+
+    @property
     def has_outcome(self) -> bool:
         """Whether the run is over and the living worker only tries to store its outcome."""
         self.poll_reports()
@@ -165,6 +170,11 @@ class WorkerProcess:
             memory_bytes=self.memory_bytes,
             is_storing=self.has_outcome,
         )
+
+    def excuse(self, seconds: float) -> None:
+        """Count so much time of the past for no limit."""
+        self.started += seconds
+        self._reports.excuse(seconds)
 
     def note_memory(self, memory_bytes: int | None) -> None:
         """Remember what all of its processes use now."""

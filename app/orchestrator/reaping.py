@@ -68,4 +68,10 @@ class Reaper:
         if outcome is None:
             self._telemetry.emit("claim.lost", job=job.id, claim=job.claim_no)
         else:
-            await self._settlements.settle(job.claim, job, self._judge(outcome), worker.usage)
+            await self._settlements.settle(
+                job.claim,
+                job,
+                self._judge(outcome),
+                worker.usage,
+                may_be_settled=worker.may_have_settled,
+            )

@@ -69,6 +69,17 @@ class ReportReader:
         while left > 0 and (count := self.poll()):
             left -= count
 
+    def excuse(self, seconds: float) -> None:
+        """Move what was heard so far nearer to now."""
+        now = time.monotonic()
+
+        def moved(instant: float | None) -> float | None:
+            return None if instant is None else min(now, instant + seconds)
+
+        self.connected_at = moved(self.connected_at)
+        self.loaded_at = moved(self.loaded_at)
+        self.last_sign = moved(self.last_sign)
+
     def close(self) -> None:
         """Give the descriptor back; what was heard stays."""
         descriptor, self._descriptor = self._descriptor, None

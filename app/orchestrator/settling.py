@@ -25,16 +25,29 @@ class Settlements:
         self._telemetry = telemetry
         self._waiting: dict[Claim, tuple[Verdict, Usage | None]] = {}
         self._writing: dict[Claim, asyncio.Task[None]] = {}
+        self._settled: set[Claim] = set()
 
     def __contains__(self, claim: Claim) -> bool:
         """Whether a verdict on this claim still waits."""
         return claim in self._waiting
 
     async def settle(
-        self, claim: Claim, job: AttemptBudget, outcome: Outcome, usage: Usage | None = None
+        self,
+        claim: Claim,
+        job: AttemptBudget,
+        outcome: Outcome,
+        usage: Usage | None = None,
+        *,
+        may_be_settled: bool = False,
     ) -> None:
-        """Decide on an attempt and write it: now where that is quick, else in the background."""
+        """Decide on an attempt and write it: now where that is quick, else in the background.
+
+        Args:
+            may_be_settled: the worker may have done so itself, which is then no loss of the claim.
+        """
         self._waiting[claim] = (decide(outcome, job), usage)
+        if may_be_settled:
+            self._settled.add(claim)
         self._start(claim)
         await asyncio.wait({self._writing[claim]}, timeout=PATIENCE_SECONDS)
 
@@ -78,3 +91,6 @@ class Settlements:
                 cause=verdict.cause,
                 reason=verdict.error and verdict.error.message,
             )
+        elif claim not in self._settled:
+            self._telemetry.emit("claim.lost", job=claim.job_id, claim=claim.claim_no)
+        self._settled.discard(claim)

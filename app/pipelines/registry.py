@@ -11,7 +11,16 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from app.domain.errors import ConfigurationError
-from app.domain.jobs import Limits, Registration
+from app.domain.jobs import (
+    LEAST_MEMORY_LIMIT_BYTES,
+    LEAST_STALL_SECONDS,
+    MAX_ATTEMPTS,
+    MAX_MEMORY_LIMIT_BYTES,
+    MAX_START_TIMEOUT_SECONDS,
+    MAX_TIMEOUT_SECONDS,
+    Limits,
+    Registration,
+)
 
 ENTRY_POINT_GROUP: Final = "haulage.pipelines"
 
@@ -25,7 +34,16 @@ _BUILT_IN: Final = MappingProxyType(
     }
 )
 _LIMIT_SECONDS: Final = ("timeout_seconds", "start_timeout_seconds", "stall_seconds")
-DEFAULTS: Final = ("max_attempts", *_LIMIT_SECONDS, "memory_limit_bytes")
+_BOUNDS: Final = MappingProxyType(
+    {
+        "max_attempts": (1, MAX_ATTEMPTS),
+        "timeout_seconds": (0.001, MAX_TIMEOUT_SECONDS),
+        "start_timeout_seconds": (0.001, MAX_START_TIMEOUT_SECONDS),
+        "stall_seconds": (LEAST_STALL_SECONDS, MAX_TIMEOUT_SECONDS),
+        "memory_limit_bytes": (LEAST_MEMORY_LIMIT_BYTES, MAX_MEMORY_LIMIT_BYTES),
+    }
+)
+DEFAULTS: Final = tuple(_BOUNDS)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _SETTING: Final = "HAULAGE_PIPELINES"
@@ -85,14 +103,15 @@ def with_defaults(registration: Registration, defaults: Mapping[str, Any]) -> Re
     """The registration with job defaults of its class or of the settings where it has none yet.
 
     Raises:
-        ValueError: an unknown name, or a value that is not a positive number.
+        ValueError: an unknown name, or a value that a job could not have either.
     """
     for name, value in defaults.items():
         if name not in DEFAULTS:
             raise ValueError(f"{name!r} is none of {', '.join(DEFAULTS)}")
+        least, most = _BOUNDS[name]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 < value < float("inf"):
-            raise ValueError(f"{name} has to be a positive number, not {value!r}")
+        if not is_number or not least <= value <= most:
+            raise ValueError(f"{name} has to be a number from {least:g} to {most:g}, not {value!r}")
     limits = {name: float(value) for name, value in defaults.items() if name in _LIMIT_SECONDS}
     memory = defaults.get("memory_limit_bytes")
     attempts = defaults.get("max_attempts")

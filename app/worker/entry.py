@@ -10,6 +10,7 @@ Nothing of the web stack, SQLAlchemy or pydantic may be imported from here.
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import multiprocessing
@@ -257,18 +258,20 @@ class _Work:
     async def _connect(self, db: DBInterface) -> None:
         # A server without a free connection, or one that restarts, is worth waiting for: the
         # job has done nothing yet.
-        end = asyncio.get_running_loop().time() + CONNECT_PATIENCE_SECONDS
-        failures = 0
-        while True:
+        try:
+            async with asyncio.timeout(CONNECT_PATIENCE_SECONDS):
+                await self._insist_on_start(db)
+        except TimeoutError as error:
+            said = f"no connection in {CONNECT_PATIENCE_SECONDS:g} s"
+            raise DatabaseUnavailableError(said) from error
+
+    async def _insist_on_start(self, db: DBInterface) -> None:
+        for failures in itertools.count(1):
             try:
                 await db.report_started(self._job.claim, os.getpid())
             except DatabaseUnavailableError:
-                failures += 1
                 self.reports.sign()
-                delay = retry_delay_seconds(failures)
-                if asyncio.get_running_loop().time() + delay > end:
-                    raise
-                await asyncio.sleep(delay)
+                await asyncio.sleep(retry_delay_seconds(failures))
             else:
                 return
 
@@ -299,9 +302,11 @@ class _Work:
             error = ErrorInfo("CancelledError", "the pipeline cancelled itself")
             return None if self._is_to_end else Raised(error)
         failure = running.exception()
-        if failure is None:
-            return running.result()
-        return None if self._is_to_end else _outcome_of(failure)
+        if failure is not None:
+            return None if self._is_to_end else _outcome_of(failure)
+        outcome = running.result()
+        # To leave by sys.exit is one way of obeying; a result counts all the same.
+        return None if self._is_to_end and not isinstance(outcome, Completed) else outcome
 
     async def _run(self, session: WorkerSession, db: DBInterface) -> Outcome:
         try:

@@ -5,17 +5,19 @@ import (hang, exit, print) stays there. Run as `python -m app.worker.probe`: imp
 list on standard input, one JSON line a class on standard output.
 """
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self
 
 from app.worker.loading import import_class
 
-PROBE_SECONDS: Final = 5.0
+PROBE_SECONDS: Final = 30.0
 _MAX_ANSWER_BYTES: Final = 1024 * 1024
 
 
@@ -24,21 +26,22 @@ class PipelineProbe:
 
     Args:
         targets: import paths "package.module:Class".
+        timeout_seconds: for each class; one that takes twice as long is given up.
     """
 
     def __init__(self, targets: Iterable[str], timeout_seconds: float = PROBE_SECONDS) -> None:
         self._targets = list(dict.fromkeys(targets))
-        self._end = time.monotonic() + timeout_seconds
+        self._timeout_seconds = timeout_seconds
+        # A file, not a pipe: whoever a module leaves behind cannot keep us waiting with it.
+        self._answers = tempfile.TemporaryFile()  # noqa: SIM115  closed by __exit__
         self._process = self._start(self._targets) if self._targets else None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        process, self._process = self._process, None
-        if process is not None:  # nobody wants to know any more
-            _end_session(process)
-            process.communicate()
+        self._end()
+        self._answers.close()
 
     def answers(self) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
         """Declared defaults and, for classes that could not be asked, the reason, by target."""
@@ -47,8 +50,8 @@ class PipelineProbe:
         left = self._targets
         while left:
             self._process = self._process or self._start(left)
-            for line in self._read():
-                target, defaults, error = line
+            self._wait()
+            for target, defaults, error in self._told():
                 if error is None:
                     declared[target] = defaults
                 else:
@@ -58,50 +61,50 @@ class PipelineProbe:
                 # Whoever was being imported when the process ended or time was up.
                 culprit, *left = left
                 failed[culprit] = "its import ended the process or took too long"
-                if time.monotonic() >= self._end:
-                    failed |= dict.fromkeys(left, "no time was left to ask it")
-                    break
         return declared, failed
 
-    @staticmethod
-    def _start(targets: list[str]) -> "subprocess.Popen[bytes]":
+    def _start(self, targets: list[str]) -> "subprocess.Popen[bytes]":
+        self._answers.seek(0)
+        self._answers.truncate()
         process = subprocess.Popen(
             [sys.executable, "-m", "app.worker.probe"],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=self._answers,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         assert process.stdin is not None  # noqa: S101  asked for above
-        process.stdin.write(json.dumps(targets).encode())
-        process.stdin.close()
-        process.stdin = None
+        with process.stdin:
+            process.stdin.write(json.dumps(targets).encode())
         return process
 
-    def _read(self) -> list[tuple[str, Any, str | None]]:
+    def _wait(self) -> None:
+        """Return when the process has ended, or was ended because a class took too long."""
         assert self._process is not None  # noqa: S101  the caller started it
+        told = -1
+        while told < len(self._told()):
+            told = len(self._told())
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(self._timeout_seconds)
+                break
+        self._end()
+
+    def _end(self) -> None:
         process, self._process = self._process, None
-        try:
-            text, _ = process.communicate(timeout=max(0.1, self._end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            _end_session(process)
-            text, _ = process.communicate()
+        if process is not None:
+            # The module may have started others.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _told(self) -> list[tuple[str, Any, str | None]]:
+        text = os.pread(self._answers.fileno(), _MAX_ANSWER_BYTES, 0)
         found = []
-        for line in text[:_MAX_ANSWER_BYTES].splitlines():
-            try:
+        for line in text.splitlines():
+            with contextlib.suppress(ValueError):  # cut short
                 target, defaults, error = json.loads(line)
-            except ValueError:
-                continue  # cut short
-            found.append((target, defaults, error))
+                found.append((target, defaults, error))
         return found
-
-
-def _end_session(process: "subprocess.Popen[bytes]") -> None:
-    # The module may have started others.
-    try:
-        os.killpg(process.pid, 9)
-    except ProcessLookupError:
-        process.kill()
 
 
 def _main() -> None:

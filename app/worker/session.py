@@ -40,6 +40,7 @@ MAX_MILESTONES: Final = 1_000
 STORE_PATIENCE_SECONDS: Final = 1.0
 CLOSING_FLUSH_SECONDS: Final = 5.0
 # A job that waits for the database goes on soon after that is back.
+SIGN_SECONDS: Final = 0.5
 RETRY_CAP_SECONDS: Final = 2.0
 
 _logger: Final = logging.getLogger("haulage.worker")
@@ -238,7 +239,7 @@ class WorkerSession:
         failures = 0
         while True:
             try:
-                return await call()
+                return await self._signing(call())
             except DatabaseUnavailableError as error:
                 failures += 1
                 self._on_sign_of_life()
@@ -248,6 +249,19 @@ class WorkerSession:
             except LeaseLostError:
                 self._lose_claim()
                 raise
+
+    async def _signing(self, work: Awaitable[_T]) -> _T:
+        """Wait for the database with signs of life: that it hangs is no standstill of the job."""
+        waiting = asyncio.ensure_future(work)
+        try:
+            while not waiting.done():
+                await asyncio.wait({waiting}, timeout=SIGN_SECONDS)
+                self._on_sign_of_life()
+            return waiting.result()
+        finally:
+            if not waiting.done():
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
 
     def _lose_claim(self) -> None:
         if not self._is_lost:

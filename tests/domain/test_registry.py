@@ -132,10 +132,14 @@ def test_the_settings_give_a_pipeline_defaults_for_its_jobs() -> None:
         ("memory_limit_bytes", True),
         ("timeout_seconds", float("inf")),
         ("timeout_seconds", float("nan")),
+        # As a job could not have it either; the first is most likely a mistake in the unit.
+        ("memory_limit_bytes", 512),
+        ("stall_seconds", 0.5),
+        ("max_attempts", 101),
     ],
 )
-def test_a_default_is_refused_when_it_is_no_positive_number(name: str, value: Any) -> None:
-    with pytest.raises(ConfigurationError, match=f"{name} has to be a positive number"):
+def test_a_default_is_refused_when_no_job_could_have_it(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} has to be a number from"):
         load_registrations({"mine": {"target": "a:B", name: value}})
 
 
@@ -149,7 +153,7 @@ def test_the_settings_win_over_what_a_class_declares() -> None:
 
 @pytest.mark.parametrize("defaults", [{"timeout": 3}, {"max_attempts": None}])
 def test_what_a_class_declares_is_refused_when_nobody_knows_it(defaults: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"is none of|positive number"):
+    with pytest.raises(ValueError, match=r"is none of|has to be a number"):
         with_defaults(Registration("mine", "a:B"), defaults)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ ENDINGS: Mapping[str, Any] = {
         "declared",
         "hungry",
         "hungry-family",
+        "leaves-when-told",
         "quiet",
         "saves-when-told",
         "steady",
@@ -54,6 +56,22 @@ class Cooperative:
         context.logger.warning("told to end")
         context.check_cancelled()
         return "never"
+
+
+class LeavesWhenTold:
+    """Obeys by sys.exit: on its cancellation, or in a handler of its own while it computes."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        if payload["how"] == "handler":
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+            await context.progress(0.5, "working")
+            while True:
+                sum(range(1_000))
+        try:
+            await context.progress(0.5, "working")
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            sys.exit(1)
 
 
 class SavesWhenTold:

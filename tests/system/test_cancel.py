@@ -13,6 +13,10 @@ from support.service import Service, process_exists, wait_until
 from support.sql import attempts, holding, job_row, rows
 from system.conftest import Start
 
+# The statements that end an attempt and that cancel a job.
+END = "%node_losses = node_losses +%"
+CANCEL = "%cancel_requested_at = coalesce%"
+
 
 def cancel(service: Service, job_id: str) -> tuple[int, str]:
     response = service.client.post(f"/jobs/{job_id}/cancel")
@@ -44,6 +48,32 @@ def test_a_cancelled_job_leaves_no_process(service: Service, pipeline: str) -> N
     assert not living(pids)
     assert (ended["attempt"], ended["error"]) == (1, None)
     assert cancel(service, job_id) == (200, "cancelled")
+
+
+@pytest.mark.parametrize("how", ["cancellation", "handler"])
+def test_a_job_that_obeys_by_leaving_is_what_it_was_told_to_be(
+    service: Service, shared_url: str, how: str
+) -> None:
+    job_id = service.enqueue({"how": how}, "leaves-when-told", max_attempts=3)
+    service.wait_for_stage(job_id, "working")
+    cancel(service, job_id)
+    assert service.wait_for_end(job_id)["status"] == "cancelled"
+
+    job_id = service.enqueue({"how": how}, "leaves-when-told", timeout_seconds=1)
+    assert service.wait_for_end(job_id)["error"]["cause"] == "timed_out"
+    assert [a["cause"] for a in attempts(shared_url, job_id)] == ["timed_out"]
+
+
+@pytest.mark.parametrize("how", ["cancellation", "handler"])
+def test_a_job_that_leaves_at_a_shutdown_keeps_its_attempt(
+    start: Start, database_url: str, how: str
+) -> None:
+    with start(shutdown_grace_seconds=0) as service:
+        job_id = service.enqueue({"how": how}, "leaves-when-told")
+        service.wait_for_stage(job_id, "working")
+        assert service.stop() == 0
+    row = job_row(database_url, job_id)
+    assert (row["status"], row["attempt"], row["node_losses"]) == ("pending", 0, 0)
 
 
 def test_a_cancel_is_heard_at_once(start: Start) -> None:
@@ -116,29 +146,29 @@ def test_a_job_that_waits_for_its_retry_is_cancelled_at_once(
 
 
 @pytest.mark.parametrize("is_result_first", [True, False], ids=["result first", "cancel first"])
-def test_whoever_reaches_the_row_first_wins(
+def test_a_result_that_is_under_way_is_kept_in_both_orders(
     start: Start, database_url: str, tmp_path: Path, *, is_result_first: bool
 ) -> None:
     gate = tmp_path / "gate"
-    with start(kill_grace_seconds=20) as service:
+    with start(kill_grace_seconds=20) as service, ThreadPoolExecutor(1) as clients:
         job_id = service.enqueue({"gate": str(gate)}, "gate")
         pid = service.wait_for_stage(job_id, "waiting")["pid"]
         lock = f"select 1 from haulage.jobs where id = '{job_id}' for update"  # noqa: S608  our id
-        if is_result_first:
-            with holding(database_url, lock):
+        with holding(database_url, lock):
+            # Who waits for the row first gets it first.
+            if is_result_first:
                 gate.touch()
-                _wait_for_blocked(database_url, "%update haulage.jobs%set status%")
-                # The run is over: what comes now comes too late, though the row still says running.
-            assert service.wait_for_end(job_id)["status"] == "completed"
-            assert cancel(service, job_id) == (409, "completed")
-        else:
-            assert cancel(service, job_id) == (202, "running")
-            gate.touch()
-            # It may have seen its gate before the signal; either way it tells one story.
-            ended = service.wait_for_end(job_id)
-            outcome = attempts(database_url, job_id)[0]["outcome"]
-            assert ended["status"] == outcome
-            assert ended["status"] in {"cancelled", "completed"}
+                _wait_for_blocked(database_url, END, 1)
+                asked = clients.submit(cancel, service, job_id)
+                _wait_for_blocked(database_url, CANCEL, 1)
+            else:
+                asked = clients.submit(cancel, service, job_id)
+                _wait_for_blocked(database_url, CANCEL, 1)
+                gate.touch()
+                _wait_for_blocked(database_url, END, 1)
+        assert asked.result() == ((409, "completed") if is_result_first else (202, "running"))
+        assert service.wait_for_end(job_id)["status"] == "completed"
+        assert service.result(job_id) == {"attempt": 1}
         wait_until(lambda: not process_exists(pid), "end of the worker")
 
 
@@ -153,7 +183,7 @@ def test_a_cancel_between_result_and_end_does_not_throw_the_result_away(
         lock = f"select 1 from haulage.job_attempts where job_id = '{job_id}' for update"  # noqa: S608
         with holding(database_url, lock):
             gate.touch()
-            _wait_for_blocked(database_url, "%update haulage.job%")
+            _wait_for_blocked(database_url, END, 1)
         assert service.wait_for_end(job_id)["status"] == "completed"
         assert service.result(job_id) == {"attempt": 1}
 
@@ -222,14 +252,19 @@ def test_many_cancels_at_once_give_one_end(service: Service, shared_url: str) ->
     assert json.loads(answers[0].text)["id"] == job_id
 
 
-def _wait_for_blocked(url: str, statement: str) -> None:
-    """Until a session of ours really waits for a lock with this statement."""
+def _wait_for_blocked(url: str, statement: str, sessions: int) -> None:
+    """Until so many sessions really wait for a lock with this statement."""
     wait_until(
-        lambda: rows(
-            url,
-            "select pid from pg_stat_activity where datname = current_database()"
-            " and wait_event_type = 'Lock' and query ilike $1",
-            statement,
+        lambda: (
+            len(
+                rows(
+                    url,
+                    "select pid from pg_stat_activity where datname = current_database()"
+                    " and wait_event_type = 'Lock' and query ilike $1",
+                    statement,
+                )
+            )
+            >= sessions
         ),
         f"a blocked {statement}",
     )

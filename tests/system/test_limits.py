@@ -1,12 +1,15 @@
 """Limits of running jobs, each with its own cause, and what pipelines choose themselves."""
 
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.processes import living
+from support.processes import descendants, living
 from support.service import Service, wait_until
-from support.sql import attempts, job_row, rows, value
+from support.sql import attempts, holding, job_row, rows, value
 from system.conftest import Start
 
 MIB = 1024 * 1024
@@ -186,3 +189,39 @@ def test_a_failing_job_does_not_starve_its_equals(start: Start, database_url: st
         ended = rows(database_url, "select job_id::text as id from haulage.job_attempts")
         # Its delay puts it behind whoever is due already.
         assert [row["id"] for row in ended].count(failing) <= 2
+
+
+# -- time in which nobody can do anything -----------------------------------------------------
+
+
+def test_a_job_that_waits_for_the_database_is_not_stalled(
+    start: Start, database_url: str, tmp_path: Path
+) -> None:
+    with start() as service:
+        job_id = service.enqueue({"seconds": 1}, "steady", stall_seconds=1)
+        wait_until(lambda: service.job(job_id)["pid"], "start of the worker")
+        lock = f"select 1 from haulage.jobs where id = '{job_id}' for update"  # noqa: S608  our id
+        with holding(database_url, lock):
+            end = time.monotonic() + 4
+            wait_until(lambda: time.monotonic() > end, "longer than the limit")
+        assert service.wait_for_end(job_id)["status"] == "completed"
+
+
+@pytest.mark.parametrize("limit", ["timeout_seconds", "stall_seconds"])
+def test_a_standstill_of_the_whole_machine_counts_for_no_limit(
+    start: Start, tmp_path: Path, limit: str
+) -> None:
+    gate = tmp_path / "gate"
+    with start() as service:
+        job_id = service.enqueue({"gate": str(gate)}, "gate", **{limit: 4})
+        service.wait_for_stage(job_id, "waiting")
+        frozen = [service.pid, *descendants(service.pid)]
+        # As a paused container or a suspended machine; shorter than the lease.
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        end = time.monotonic() + 5
+        wait_until(lambda: time.monotonic() > end, "longer than the limit")
+        for pid in reversed(frozen):
+            os.kill(pid, signal.SIGCONT)
+        gate.touch()
+        assert service.wait_for_end(job_id)["status"] == "completed"

@@ -39,6 +39,7 @@ class FakeWorker:
         self.last_sign: float | None = None
         self.usage: Usage | None = None
         self.has_outcome = False
+        self.excused_seconds = 0.0
         self.memory_bytes: int | None = None
         self.ends_on_stop = True
         self.is_killed = asyncio.Event()
@@ -102,6 +103,13 @@ class FakeWorker:
         self.kill()
         self.close()
 
+    @property
+    def may_have_settled(self) -> bool:
+        return self.has_outcome
+
+    def excuse(self, seconds: float) -> None:
+        self.excused_seconds += seconds
+
     async def end_group(self) -> bool:
         await self.may_be_emptied.wait()
         return True
@@ -118,6 +126,7 @@ class FakeLauncher:
 
     Attributes:
         may_launch: clear it to let launches hang.
+        may_warm_up: the same for the preparation.
     """
 
     def __init__(self) -> None:
@@ -126,9 +135,11 @@ class FakeLauncher:
         self.may_launch = asyncio.Event()
         self.may_launch.set()
         self.is_launching = asyncio.Event()
+        self.may_warm_up = asyncio.Event()
+        self.may_warm_up.set()
 
     async def warm_up(self) -> None:
-        pass
+        await self.may_warm_up.wait()
 
     async def close(self) -> None:
         pass

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 
 import pytest
 from support.mock_database import MockDatabase, claimed_job, running_job
@@ -639,3 +640,61 @@ def test_the_fake_worker_has_what_the_real_one_has() -> None:
     public = {name for name in vars(WorkerProcess) if not name.startswith("_")} - {"unwatch"}
     fake = FakeWorker.__dict__.keys() | vars(FakeWorker(claimed_job())).keys()
     assert public <= fake
+
+
+# -- what the database knows before the node does ----------------------------------------------
+
+
+async def test_a_claim_whose_answer_is_on_its_way_is_no_orphan() -> None:
+    node = Node(MockDatabase(hanging={"claim_pending_jobs"}))
+    node.db.running_rows = [running_job(claimed_job(), node.manager.node_id)]
+    asking = asyncio.create_task(node.manager._listen_once())
+    # It has got as far as its call by then: everything before it answers at once.
+    await asyncio.wait({asking}, timeout=0.5)
+    assert "claim_pending_jobs" in node.db.calls
+
+    for _ in range(3):
+        await node.manager._watch_once()
+    assert node.db.finished == []
+
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    for _ in range(2):
+        await node.manager._watch_once()
+    assert [claim for claim, _ in node.db.finished] == [node.db.running_rows[0].claim]
+
+
+async def test_a_claim_between_two_looks_at_the_rows_is_no_orphan() -> None:
+    node = Node()
+    node.db.running_rows = [running_job(claimed_job(), node.manager.node_id)]
+    await node.manager._watch_once()
+
+    before = node.manager._launches.look
+    with node.manager._launches.asking():
+        assert node.manager._launches.look is None
+    assert node.manager._launches.look != before
+
+
+async def test_a_lost_claim_is_told_unless_the_worker_settled_it_itself() -> None:
+    node = Node(MockDatabase(has_finish_won=False))
+    lost, settled = node.running(), node.running()
+    settled.has_outcome = True
+    lost.end(KILLED)
+    settled.end(KILLED)
+
+    await node.manager._reap_finished()
+
+    assert [event.fields["job"] for event in node.told("claim.lost")] == [lost.job.id]
+
+
+async def test_a_standstill_counts_for_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node()
+    worker = node.running()
+    await node.manager._enforcer.enforce()
+    assert worker.excused_seconds == 0.0
+
+    later = time.monotonic() + 100.0
+    monkeypatch.setattr("app.orchestrator.enforcing.time.monotonic", lambda: later)
+    node.manager._enforcer.end_overdue()
+
+    assert worker.excused_seconds == pytest.approx(100.0, abs=1.0)

@@ -329,3 +329,22 @@ async def test_lost_jobs_are_looked_for_soon_after_an_outage(
 
         # By the end of the outage, not by the next watch period.
         await until_called(node, "rescue_job", 1)
+
+
+@pytest.mark.parametrize("hanging", ["warm_up", "register_node"])
+async def test_a_node_that_is_told_to_end_while_it_starts_does_so(hanging: str) -> None:
+    node = Node()
+    if hanging == "warm_up":
+        node.launcher.may_warm_up.clear()
+    else:
+        node.db.hanging.add("register_node")
+    starting = asyncio.create_task(node.manager.start())
+    await asyncio.sleep(0)
+
+    node.manager.drain()
+
+    async with asyncio.timeout(2):
+        await starting
+        await node.manager.stop()
+    assert node.told("manager.started") == []
+    assert "close" in node.db.calls

@@ -462,5 +462,5 @@ async def test_progress_checkpoints_and_retries_are_signs_of_life(
     store.faults = [("save_checkpoint", AWAY), ("save_checkpoint", AWAY)]
     await session.save_checkpoint("stage", [1])
 
-    # The call itself, and each time that the database was away.
-    assert len(signs) == 1 + 1 + 2
+    # The calls themselves, each time that the database was asked, and that it was away.
+    assert len(signs) == 2 + 3 + 2
