@@ -5,10 +5,9 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import asyncpg
 import httpx2
@@ -194,7 +193,13 @@ def no_idle_transaction(url: str) -> Iterator[None]:
         while not stopping.wait(BETWEEN_LOOKS_SECONDS):
             try:
                 found.append(rows(url, IDLE_IN_TRANSACTION, IDLE_SECONDS)[0][0])
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+            except (
+                OSError,
+                TimeoutError,
+                asyncpg.PostgresError,
+                asyncpg.InterfaceError,
+                asyncpg.InternalClientError,
+            ):
                 continue  # away, as it should be
 
     thread = threading.Thread(target=look)
@@ -206,10 +211,3 @@ def no_idle_transaction(url: str) -> Iterator[None]:
         thread.join()
     assert found
     assert not any(found)
-
-
-def measured(work: Callable[[], Any]) -> float:
-    """Seconds that `work` takes."""
-    began = time.monotonic()
-    work()
-    return time.monotonic() - began
