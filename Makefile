@@ -20,7 +20,7 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo serve test check bench lock clean
+.PHONY: help demo serve test check bench soak lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,9 @@ bench: $(STAMPS)/dev ## Run every benchmark
 	@for script in $(basename $(notdir $(wildcard benchmarks/*.py))); do \
 		echo "== $$script"; $(BIN)/python -m benchmarks.$$script || exit; \
 	done
+
+soak: $(STAMPS)/dev ## Kill and freeze everything for SOAK_SECONDS=600, by SOAK_SEED, and count what is lost
+	@PYTHONPATH=.:tests $(BIN)/python -m soak
 
 lock: $(STAMPS)/dev ## Pin the requirements again; UPGRADE=--upgrade takes newer releases
 	$(PIN) requirements/uv.in -o requirements/uv.txt

@@ -2,7 +2,8 @@
 
     start() --> [ tick() --> wait for wake() or the interval ] --> ... --> stop()
                     |
-                    '-- raised: report, back off with jitter up to the interval, go on
+                    '-- raised: report, back off with jitter up to the interval, go on;
+                        the first success afterwards is reported too
 
 A loop starts once, stops idempotently and holds nothing else: its owner's `_x_once` does the work
 and can be called from tests without any loop.
@@ -65,6 +66,7 @@ class PeriodicLoop:
     Args:
         tick: one pass of work; whatever it raises is reported and the loop goes on.
         min_gap_seconds: wake-ups closer together than this are merged into one pass.
+        max_retry_seconds: longest pause after a failure; the interval bounds it too.
     """
 
     def __init__(
@@ -75,11 +77,13 @@ class PeriodicLoop:
         telemetry: Telemetry,
         *,
         min_gap_seconds: float = 0.0,
+        max_retry_seconds: float = MAX_BACKOFF_SECONDS,
     ) -> None:
         self.name = name
         self._tick = tick
         self._interval_seconds = interval_seconds
         self._min_gap_seconds = min_gap_seconds
+        self._max_retry_seconds = max_retry_seconds
         self._telemetry = telemetry
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -125,21 +129,29 @@ class PeriodicLoop:
         if not stopping.is_set():
             self._task = asyncio.current_task()
         failures = 0
+        failing_since = 0.0
         while not stopping.is_set():
             self._wake.clear()
             began = time.monotonic()
             try:
                 await self._tick()
+                if failures:
+                    seconds = round(time.monotonic() - failing_since, 1)
+                    self._telemetry.emit(
+                        "loop.recovered", loop=self.name, failures=failures, seconds=seconds
+                    )
                 failures = 0
             except Exception as error:  # noqa: BLE001  a loop survives everything but its own end
                 failures += 1
+                failing_since = began if failures == 1 else failing_since
                 self._telemetry.emit(
                     "loop.failed", loop=self.name, error=repr(error), failures=failures
                 )
             self.ticks += 1
             if failures:
                 # Never longer than when all is well, or an outage would outlast itself.
-                delay = min(retry_delay_seconds(failures), self._interval_seconds)
+                delay = retry_delay_seconds(failures, max_seconds=self._max_retry_seconds)
+                delay = min(delay, self._interval_seconds)
                 await self._pause(stopping, delay)
             elif not stopping.is_set():
                 await self._wait_for_wake()

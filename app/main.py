@@ -25,7 +25,8 @@ from app.config import Settings, load_settings
 from app.db import migrate
 from app.db.interface import DBFactory, DBInterface
 from app.db.opening import Database, open_database
-from app.db.postgres.adapter import PostgresJobsDB
+from app.db.postgres.adapter import MAX_POOL_CONNECTIONS, PostgresJobsDB
+from app.db.postgres.budget import connections_left
 from app.db.urls import DatabaseURL
 from app.domain.errors import ConfigurationError, HaulageError
 from app.domain.jobs import Registration
@@ -37,6 +38,10 @@ from app.worker.probe import PipelineProbe
 
 # Open connections get this long at shutdown; jobs have their own grace.
 HTTP_GRACE_SECONDS: Final = 3
+# Who submits gets an answer in this time, if need be that there is none; the scheduler tries again
+# by itself. Workers, with large results to store, keep the adapter's own time.
+HTTP_DATABASE_SECONDS: Final = 5.0
+SCHEDULER_DATABASE_SECONDS: Final = 10.0
 
 Role = Literal["serve", "api", "worker"]
 
@@ -54,7 +59,33 @@ def ensure_schema(database: Database, settings: Settings, telemetry: Telemetry) 
     found.require_current()
 
 
-def _make_db_impl(settings: Settings | None = None, url: DatabaseURL | None = None) -> DBInterface:
+def warn_of_few_connections(
+    url: DatabaseURL, settings: Settings, role: Role, telemetry: Telemetry
+) -> None:
+    """Say so where the server has fewer connections left than this process may come to need.
+
+    It would work all the same: workers wait for a connection, and submitters may be told to.
+    """
+    pool = MAX_POOL_CONNECTIONS + settings.notify
+    # The scheduler's pool, LISTEN, the lease's own connection, and one for every worker.
+    needed = 0 if role == "api" else pool + 2 + settings.max_concurrent_jobs
+    needed += 0 if role == "worker" else pool
+    left = connections_left(url)
+    if left is not None and left < needed:
+        telemetry.emit(
+            "connections.overcommitted",
+            needed=needed,
+            left=left,
+            remedy="lower HAULAGE_MAX_CONCURRENT_JOBS, or raise max_connections of the server "
+            "(or the limit of its role or database)",
+        )
+
+
+def _make_db_impl(
+    settings: Settings | None = None,
+    url: DatabaseURL | None = None,
+    command_timeout_seconds: float = SCHEDULER_DATABASE_SECONDS,
+) -> DBInterface:
     """A `DBInterface` built from the settings; it connects at first use.
 
     Args:
@@ -66,6 +97,7 @@ def _make_db_impl(settings: Settings | None = None, url: DatabaseURL | None = No
         url.asyncpg_dsn,
         listen_dsn=_listen_dsn(settings),
         default_pipeline=settings.pipeline,
+        command_timeout_seconds=command_timeout_seconds,
         notify=settings.notify,
     )
 
@@ -109,21 +141,25 @@ class Service:
 def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) -> Service:
     telemetry = default_telemetry()
     pipelines = load_registrations(settings.pipelines)
-    probe = PipelineProbe(r.target for r in pipelines.values() if not is_built_in(r))
     if settings.pipeline not in pipelines:
         remedy = f"register it with HAULAGE_PIPELINES, or choose of {', '.join(sorted(pipelines))}"
         raise ConfigurationError("HAULAGE_PIPELINE", settings.pipeline, remedy)
     _listen_dsn(settings)  # refused before anything is started
     database = None
     worker_db_factory = None
-    if db_factory is None:
+    if db_factory is not None:
+        web_db_factory = db_factory
+    else:
         database = open_database(settings)
         db_factory = functools.partial(_make_db_impl, settings, database.url)
+        web_db_factory = functools.partial(db_factory, HTTP_DATABASE_SECONDS)
         worker_db_factory = _worker_db_factory(database.url)
     try:
-        if database is not None:
-            ensure_schema(database, settings, telemetry)
-        pipelines = _with_declared_defaults(pipelines, probe, telemetry)
+        with PipelineProbe(r.target for r in pipelines.values() if not is_built_in(r)) as probe:
+            if database is not None:
+                ensure_schema(database, settings, telemetry)
+                warn_of_few_connections(database.url, settings, role, telemetry)
+            pipelines = _with_declared_defaults(pipelines, probe, telemetry)
         manager = None
         if role != "api":
             manager = QueueManager(
@@ -134,7 +170,7 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
                 worker_db_factory=worker_db_factory,
             )
         web = WebServer(
-            db_factory(),
+            web_db_factory(),
             manager or NoScheduler(),
             pipelines=pipelines,
             default_pipeline=settings.pipeline,

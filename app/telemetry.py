@@ -2,11 +2,14 @@
 
 An event is a noun with a past participle and plain fields. `emit` hands it to every subscriber;
 `log_events` turns events into log lines. A subscriber that raises is reported and kept out of the
-way of the code that emitted.
+way of the code that emitted. What fails again and again for one reason is logged once in a while,
+with the number of times.
 """
 
 import json
 import logging
+import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,6 +31,7 @@ EVENTS: Final[Mapping[str, int]] = MappingProxyType(
         "listener.connected": logging.INFO,
         "listener.disconnected": logging.WARNING,
         "loop.failed": logging.ERROR,
+        "loop.recovered": logging.INFO,
         "job.claimed": logging.INFO,
         "job.finished": logging.INFO,
         "job.released": logging.INFO,
@@ -40,11 +44,23 @@ EVENTS: Final[Mapping[str, int]] = MappingProxyType(
         "worker.killed": logging.WARNING,
         "pipeline.unknown_defaults": logging.WARNING,
         "preload.incomplete": logging.WARNING,
+        "connections.overcommitted": logging.WARNING,
         "database.started": logging.INFO,
         "database.stopped": logging.INFO,
         "schema.upgraded": logging.INFO,
     }
 )
+
+
+# While one thing is broken these come at every try, from every loop and for every job.
+REPEATING: Final = frozenset({"loop.failed", "finish.delayed", "listener.disconnected"})
+REPEAT_SECONDS: Final = 10.0
+MAX_REMEMBERED_FAILURES: Final = 1_000
+# Put into a record's `extra` by those who log what may come in floods.
+MAY_REPEAT: Final[Mapping[str, bool]] = MappingProxyType({"may_repeat": True})
+
+# Ids and numbers, of jobs, of ports, of failures so far.
+_VARYING: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +104,48 @@ def log_events(event: Event) -> None:
         "%s %s",
         event.name,
         pairs,
-        extra={"event": event.name, "fields": dict(event.fields)},
+        extra={
+            "event": event.name,
+            "fields": dict(event.fields),
+            "may_repeat": event.name in REPEATING,
+        },
     )
 
 
 def default_telemetry() -> Telemetry:
     """Telemetry whose events become log lines."""
     return Telemetry([log_events])
+
+
+class RepeatFilter(logging.Filter):
+    """Lets one of many equal failures through per interval, with the number of those kept back.
+
+    Only records that may repeat are looked at. Equal are those that differ in ids and numbers only.
+    """
+
+    def __init__(self, interval_seconds: float = REPEAT_SECONDS) -> None:
+        super().__init__()
+        self._interval_seconds = interval_seconds
+        # By what is equal: when it was last let through, and how many were kept back since.
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is to be written; one that stands for others says so."""
+        if not record.__dict__.get("may_repeat"):
+            return True
+        message = record.getMessage()
+        key = _VARYING.sub("#", message)
+        now = time.monotonic()
+        last, kept_back = self._seen.get(key, (None, 0))
+        if last is not None and now - last < self._interval_seconds:
+            self._seen[key] = (last, kept_back + 1)
+            return False
+        if len(self._seen) >= MAX_REMEMBERED_FAILURES:
+            self._seen.clear()
+        self._seen[key] = (now, 0)
+        if kept_back:
+            record.msg, record.args = f"{message} (and {kept_back} more like it)", ()
+        return True
 
 
 class JsonFormatter(logging.Formatter):
@@ -119,6 +170,7 @@ class JsonFormatter(logging.Formatter):
 def configure_logging(log_format: str, level: str = "INFO") -> None:
     """Log to stderr as lines for people ("console") or JSON ("json"); replaces root handlers."""
     handler = logging.StreamHandler()
+    handler.addFilter(RepeatFilter())
     if log_format == "json":
         handler.setFormatter(JsonFormatter())
     else:

@@ -18,6 +18,7 @@ from app.domain.errors import (
     TooLargeError,
     UnknownPipelineError,
 )
+from app.telemetry import MAY_REPEAT
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 2
@@ -131,7 +132,7 @@ async def _on_unknown_pipeline(request: Request, error: Exception) -> JSONRespon
 
 
 async def _on_database_unavailable(request: Request, error: Exception) -> JSONResponse:
-    _logger.warning("database unavailable: %s", error)
+    _logger.warning("database unavailable: %s", error, extra=MAY_REPEAT)
     problem = Problem(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "database-unavailable",

@@ -23,6 +23,7 @@ from app.results.themes import ThemesResult, theme_rows, verify
 
 POLL_SECONDS: Final = 0.2
 THEME_WIDTH: Final = 30
+_IN_WORDS: Final = {"running": "being cancelled"}
 
 
 @click.command()
@@ -63,7 +64,9 @@ def analyse(
         try:
             job = _follow(client, job_id, console)
         except KeyboardInterrupt:
-            console.print(f"interrupted; job {job_id} is kept and runs with the next `serve`")
+            with contextlib.suppress(HaulageError):  # the service may have gone the same way
+                status = client.cancel(job_id)
+                console.print(f"interrupted; job {job_id} is {_IN_WORDS.get(status, status)}")
             raise
         if job["status"] != "completed":
             error = job["error"] or {"message": "no reason given", "cause": job["status"]}

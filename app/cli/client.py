@@ -45,6 +45,10 @@ class Client:
         job: dict[str, Any] = self._send("GET", f"/jobs/{job_id}")
         return job
 
+    def cancel(self, job_id: str) -> str:
+        """Have the job end; its status afterwards, HaulageError where it has ended already."""
+        return str(self._send("POST", f"/jobs/{job_id}/cancel")["status"])
+
     def result(self, job_id: str) -> Any:
         """What the pipeline returned."""
         return self._send("GET", f"/jobs/{job_id}/result")

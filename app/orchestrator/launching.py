@@ -18,7 +18,6 @@ import signal
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -35,8 +34,9 @@ from app.orchestrator.memory import oom_counter, oom_kills
 from app.orchestrator.processes import WorkerProcess
 from app.orchestrator.reports import ReportReader
 from app.telemetry import Telemetry
-from app.worker.descent import children, children_of, kill_if, status_of
+from app.worker.descent import children, children_of, kill_if
 from app.worker.entry import worker_entry
+from app.worker.guard import HAS_GUARD
 
 PRELOAD: Final = ("app.worker.entry", "app.db.postgres.adapter", "asyncpg")
 START_SECONDS: Final = 10.0
@@ -108,15 +108,14 @@ class ProcessThread:
             await asyncio.sleep(_RECHECK_SECONDS)
         return False
 
-    async def close(self, timeout_seconds: float) -> None:
-        """End when all that was submitted is done; what takes longer is left to itself."""
+    def close(self) -> None:
+        """End when all that was submitted is done; what cannot be closed is let go."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._calls.put(None)
             # A queue of its own for the next thread: this one may hang.
             self._calls = queue.SimpleQueue()
-            await asyncio.to_thread(thread.join, timeout_seconds)
-        for process in self._unclosed:
+        for process in tuple(self._unclosed):
             # Else the interpreter's end would wait for it.
             getattr(multiprocessing.process, "_children", set()).discard(process)
 
@@ -170,8 +169,8 @@ class WorkerLauncher:
         self._telemetry = telemetry
         self._is_preloading = start_method == "forkserver"
         self._thread = ProcessThread()
-        self._workers: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
         self._count_oom_kills = partial(oom_kills, oom_counter())
+        self._killed_forkserver: int | None = None
 
     async def warm_up(self) -> None:
         """Start the forkserver and check what it really preloaded; about half a second."""
@@ -211,17 +210,17 @@ class WorkerLauncher:
             started.add_done_callback(self._end_unwanted)
             self._end_starters()
             raise WorkerStartError(f"no process came up within {START_SECONDS:g} s")
-        worker = answer.result()
-        self._workers.add(worker)
-        return worker
+        return answer.result()
 
     async def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """End the thread, within twice the time-out; a later launch begins another one."""
-        if not await self._thread.clear(timeout_seconds / 2):
-            # A forkserver that is stopped would hold up the end of this process.
-            self._end_starters()
-            await self._thread.clear(timeout_seconds / 2)
-        await self._thread.close(timeout_seconds)
+        """End the thread, within the time-out; a later launch begins another one."""
+        try:
+            if not await self._thread.clear(timeout_seconds / 2):
+                # A forkserver that is stopped would hold up the end of this process.
+                self._end_starters()
+                await self._thread.clear(timeout_seconds / 2)
+        finally:
+            self._thread.close()
 
     # -- in the thread ------------------------------------------------------------------------
 
@@ -246,6 +245,7 @@ class WorkerLauncher:
                 name=f"haulage-worker-{job.id}",
                 daemon=False,
             )
+            self._wait_for_killed()
             with _hidden_main():
                 process.start()
         except Exception as error:
@@ -254,6 +254,14 @@ class WorkerLauncher:
         finally:
             writing.close()
         return WorkerProcess(job, process, reports, self._thread, self._count_oom_kills)
+
+    def _wait_for_killed(self) -> None:
+        pid, self._killed_forkserver = self._killed_forkserver, None
+        if pid is not None and hasattr(os, "waitid"):
+            # Looked at but not taken: multiprocessing does that. Until its end is there to see,
+            # the next start would ask it once more.
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
     def _count_missing(self) -> int | None:
         with _hidden_main():
@@ -271,28 +279,28 @@ class WorkerLauncher:
             self._thread.submit(partial(started.result().end_at_once, UNWANTED_SECONDS))
 
     def _end_starters(self) -> None:
-        """Kill whoever the start under way waits for, so that it raises."""
-        known = {worker.pid for worker in self._workers}
-        suspects: list[int] = []
+        """Kill whoever the start under way may wait for, so that it raises."""
+        us = os.getpid()
         if self._is_preloading:
             # Private to multiprocessing, and ours: no other way leads out of a start that waits
             # for a forkserver that is stopped.
             pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
             if isinstance(pid, int):
-                suspects = [*children(pid), pid]
-        elif self._thread.native_id is not None and sys.platform == "linux":
+                self._killed_forkserver = pid
+                _kill_beginners(children(pid), pid)
+                if not kill_if(pid, lambda status: status.parent == us) and not HAS_GUARD:
+                    with contextlib.suppress(OSError):  # no /proc to ask
+                        os.kill(pid, signal.SIGKILL)
+        elif HAS_GUARD and self._thread.native_id is not None:
             tracker = getattr(resource_tracker, "_resource_tracker", None)
-            known.add(getattr(tracker, "_pid", None) or 0)
-            suspects = [*children_of(os.getpid(), self._thread.native_id)]
-        parents = {os.getpid(), *suspects}
-        for suspect in suspects:
-            if suspect in known:
-                continue
-            if status_of(suspect) is None:  # no /proc
-                with contextlib.suppress(OSError):
-                    os.kill(suspect, signal.SIGKILL)
-            else:
-                kill_if(suspect, lambda status: status.parent in parents)
+            started = children_of(us, self._thread.native_id)
+            _kill_beginners(started - {getattr(tracker, "_pid", None)}, us)
+
+
+def _kill_beginners(pids: set[int], parent: int) -> None:
+    """Kill those that have not come as far as a guard, which first leads a session of its own."""
+    for pid in pids:
+        kill_if(pid, lambda status, pid=pid: status.parent == parent and status.session != pid)  # type: ignore[misc]
 
 
 def _count_missing(modules: Sequence[str]) -> None:

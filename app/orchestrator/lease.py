@@ -5,6 +5,7 @@ whoever finds it ended may take the node's jobs; the node itself comes back unde
 """
 
 import asyncio
+import math
 import os
 import platform
 import time
@@ -14,6 +15,7 @@ from typing import Final
 from app import __version__
 from app.db.ids import new_id
 from app.db.interface import DBInterface
+from app.domain.errors import DatabaseUnavailableError
 from app.domain.jobs import NodeInfo
 from app.telemetry import Telemetry
 
@@ -32,6 +34,8 @@ class NodeLease:
         self._lease_seconds = lease_seconds
         self._telemetry = telemetry
         self._renewed = time.monotonic()
+        # None while the database does not answer.
+        self._steady_since: float | None = -math.inf
         self.node = self._new_node()
 
     @property
@@ -52,11 +56,16 @@ class NodeLease:
         """Until `has_ended`; negative afterwards."""
         return self._renewed + self._lease_seconds - time.monotonic()
 
+    @property
+    def steady_seconds(self) -> float:
+        """For how long every renewal has been answered; 0 while the last one was not."""
+        return 0.0 if self._steady_since is None else time.monotonic() - self._steady_since
+
     async def register(self) -> None:
         """Make the present identity known."""
         began = time.monotonic()
         await self._db.register_node(self.node)
-        self._renewed = began
+        self._note_answer(began)
         self._telemetry.emit("node.registered", node=self.node.id, host=self.node.name)
 
     async def renew(self, on_ended: Callable[[], None]) -> bool:
@@ -67,11 +76,12 @@ class NodeLease:
                 that instant, whenever the next try may be.
 
         Raises:
-            DatabaseUnavailableError, TimeoutError: no answer.
+            DatabaseUnavailableError: no answer.
         """
         try:
             return await self._renew()
         except Exception:
+            self._steady_since = None
             wait_seconds = max(0.0, self.remaining_seconds) + CLOCK_SLACK_SECONDS
             loop = asyncio.get_running_loop()
             loop.call_later(wait_seconds, lambda: on_ended() if self.has_ended else None)
@@ -81,11 +91,21 @@ class NodeLease:
         began = time.monotonic()
         # An ended lease is asked about too: the answer tells whether to begin anew.
         patience = self.remaining_seconds if self.remaining_seconds > 0 else self._lease_seconds
-        async with asyncio.timeout(min(patience, self._lease_seconds / 2)):
-            is_renewed = await self._db.renew_node(self.node.id)
+        patience = min(patience, self._lease_seconds / 2)
+        try:
+            async with asyncio.timeout(patience):
+                is_renewed = await self._db.renew_node(self.node.id)
+        except TimeoutError as error:
+            said = f"the lease was not renewed in {patience:.1f} s"
+            raise DatabaseUnavailableError(said) from error
         if is_renewed:
-            self._renewed = began
+            self._note_answer(began)
         return is_renewed
+
+    def _note_answer(self, began: float) -> None:
+        self._renewed = began
+        if self._steady_since is None:
+            self._steady_since = time.monotonic()
 
     def forget(self) -> None:
         """Give up the present identity; the next `register` makes a new one known."""

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from app.db.interface import DBFactory, DBInterface
+from app.domain.errors import DatabaseUnavailableError
 from app.domain.jobs import Cause, Claim, ClaimedJob, Registration, WakeUp
 from app.domain.lifecycle import (
     Cancelled,
@@ -29,15 +30,18 @@ from app.domain.lifecycle import (
 )
 from app.loops import Backoff, PeriodicLoop
 from app.orchestrator import recovery
+from app.orchestrator.claiming import Launches, UnansweredClaims
+from app.orchestrator.ending import bounded, give_back, keep_reaping
 from app.orchestrator.enforcing import LimitEnforcer
 from app.orchestrator.launching import WorkerLauncher, WorkerStartError
 from app.orchestrator.lease import NodeLease
 from app.orchestrator.memory import tree_memory_bytes
 from app.orchestrator.options import ManagerOptions
-from app.orchestrator.processes import StopReason, WorkerProcess
+from app.orchestrator.processes import WorkerProcess
 from app.orchestrator.reaping import Reaper
-from app.orchestrator.rescue import rescue_lost
+from app.orchestrator.rescue import RESULTS_FIRST_SECONDS, rescue_lost
 from app.orchestrator.settling import Settlements
+from app.orchestrator.waking import endless_wake_ups
 from app.telemetry import Telemetry, default_telemetry
 
 MERGE_WAKE_UPS_SECONDS: Final = 0.02
@@ -47,9 +51,10 @@ LIMITS_INTERVAL_SECONDS: Final = 0.5
 FINAL_SECONDS: Final = 1.6
 FINAL_TERM_SECONDS: Final = 0.7
 FINAL_KILL_SECONDS: Final = 0.3
+# After an outage of the database every node is soon back, and what that cost is soon known.
+RENEWAL_RETRY_SECONDS: Final = 1.0
 LOOP_STOP_SECONDS: Final = 0.3
 CLOSE_SECONDS: Final = 0.3
-STOP_RETRY_SECONDS: Final = 0.1
 
 
 class QueueManager:
@@ -94,8 +99,8 @@ class QueueManager:
             self._telemetry,
             tree_memory_bytes,
         )
-        # Claims on their way to a process, with the reason why they are not to run any more.
-        self._launching: dict[Claim, StopReason | None] = {}
+        self._launches = Launches()
+        self._unanswered = UnansweredClaims()
         self._reaper = Reaper(self._settlements, self._telemetry, self._judge)
         # A node that cannot start processes must not use up the queue.
         self._starting = Backoff(first_seconds=1.0)
@@ -124,7 +129,11 @@ class QueueManager:
             "limits", self._enforcer.enforce, LIMITS_INTERVAL_SECONDS, self._telemetry
         )
         self._renewing = PeriodicLoop(
-            "heartbeat", self._renew_once, self._options.heartbeat_interval_seconds, self._telemetry
+            "heartbeat",
+            self._renew_once,
+            self._options.heartbeat_interval_seconds,
+            self._telemetry,
+            max_retry_seconds=RENEWAL_RETRY_SECONDS,
         )
 
     @property
@@ -146,7 +155,7 @@ class QueueManager:
             await self._lease.register()
         except BaseException:
             # Who could not start is not stopped either.
-            await self._bounded("close", self._close(), CLOSE_SECONDS)
+            await self._step("close", self._close(), CLOSE_SECONDS)
             raise
         self._listener_task = asyncio.create_task(self._listener_loop(), name="haulage-listener")
         self._watchdog_task = asyncio.create_task(self._watchdog_loop(), name="haulage-watchdog")
@@ -171,7 +180,7 @@ class QueueManager:
             return
         self._is_draining = True
         self._grace_end = time.monotonic() + self._options.shutdown_grace_seconds
-        self._give_up_launching(Released())
+        self._launches.give_up(Released())
         self._telemetry.emit("manager.draining", running=len(self._running_processes))
 
     async def stop(self) -> None:
@@ -184,7 +193,7 @@ class QueueManager:
         if not self._is_draining:
             self.drain()
         await asyncio.gather(
-            self._bounded("drain", self.db.drain_node(self.node_id), LOOP_STOP_SECONDS),
+            self._step("drain", self.db.drain_node(self.node_id), LOOP_STOP_SECONDS),
             self._listening.stop(LOOP_STOP_SECONDS),
             # Renewing and watching go on meanwhile.
             self._reap_until(lambda: self._grace_end),
@@ -195,9 +204,13 @@ class QueueManager:
             self._watching.stop(LOOP_STOP_SECONDS),
             self._limiting.stop(LOOP_STOP_SECONDS),
             self._renewing.stop(LOOP_STOP_SECONDS),
-            self._bounded("farewell", self._give_back(), end - time.monotonic()),
+            self._step(
+                "farewell",
+                give_back(self.db, self.node_id, self._settlements),
+                end - time.monotonic(),
+            ),
         )
-        await self._bounded("close", self._close(), CLOSE_SECONDS)
+        await self._step("close", self._close(), CLOSE_SECONDS)
         self._listener_task = self._watchdog_task = self._wake_up_task = None
         self._telemetry.emit("manager.stopped", node=self.node_id)
         # Ready for another start, as another node: a boot has an identity of its own.
@@ -210,31 +223,32 @@ class QueueManager:
         await self._listening.run()
 
     async def _follow_wake_ups(self) -> None:
-        while True:
-            wake_ups = self.db.wake_ups()
-            try:
-                async for wake_up in wake_ups:
-                    if WakeUp.JOBS in wake_up:
-                        self._listening.wake()
-                    if WakeUp.CONTROL in wake_up:
-                        self._watching.wake()
-            except Exception as error:  # noqa: BLE001  a deaf node still polls, but says so
-                self._telemetry.emit("loop.failed", loop="wake-ups", error=repr(error))
-            finally:
-                await wake_ups.aclose()
-            await asyncio.sleep(self._options.poll_interval_seconds)
+        pause_seconds = self._options.poll_interval_seconds
+        async for wake_up in endless_wake_ups(self.db, pause_seconds, self._telemetry):
+            if WakeUp.JOBS in wake_up:
+                self._listening.wake()
+            if WakeUp.CONTROL in wake_up:
+                self._watching.wake()
 
     async def _listen_once(self) -> int:
         """Reap, then claim and spawn a job for each free slot; how many were claimed."""
         await self._reap_finished()
         if self._is_draining:
             return 0
+        if self._unanswered.is_due:
+            await self._give_back_unanswered()
         free = await self._free_slots()
         if free == 0:
             return 0
-        claimed = await self.db.claim_pending_jobs(self.node_id, free, tuple(self._pipelines))
-        self._launching = dict.fromkeys(job.claim for job in claimed)
-        self._look_for_drain()
+        try:
+            claimed = await self.db.claim_pending_jobs(self.node_id, free, tuple(self._pipelines))
+        except DatabaseUnavailableError:
+            self._unanswered.note()
+            raise
+        self._launches.begin(job.claim for job in claimed)
+        if self._is_draining:
+            # The claim was under way when it began.
+            self._launches.give_up(Released())
         try:
             for job in claimed:
                 self._telemetry.emit(
@@ -242,9 +256,20 @@ class QueueManager:
                 )
                 await self._spawn_worker(job)
         finally:
-            # What is left after a cancellation has no process: shutdown gives it back.
-            self._launching.clear()
+            # What a cancellation leaves has no process; watchdog or shutdown give it back.
+            self._launches.clear()
         return len(claimed)
+
+    async def _give_back_unanswered(self) -> None:
+        """Release what a call without an answer may have claimed: it never ran.
+
+        Only this loop claims, so a running row without a process, past or present, is such a one.
+        """
+        for row in await self.db.list_running_jobs(self.node_id):
+            here = {worker.job.claim for worker in self._running_processes.values()}
+            if row.claim not in here | self._reaper.claims and row.claim not in self._settlements:
+                await self._settlements.settle(row.claim, row, Released())
+        self._unanswered.note_given_back()
 
     async def _free_slots(self) -> int:
         here = len(self._running_processes)
@@ -256,9 +281,9 @@ class QueueManager:
 
     async def _spawn_worker(self, job: ClaimedJob) -> None:
         """Start the job's process; where none comes up, give the job back with the reason."""
-        if reason := self._launching.get(job.claim):
+        if reason := self._launches.reason(job.claim):
             await self._settlements.settle(job.claim, job, reason)
-            self._launching.pop(job.claim)
+            self._launches.end(job.claim)
             return
         try:
             registration = self._pipelines[job.pipeline]
@@ -267,9 +292,9 @@ class QueueManager:
         except (WorkerStartError, KeyError) as error:
             self._telemetry.emit("worker.start_failed", job=job.id, reason=str(error))
             self._starting.note_failure()
-            outcome = self._launching.get(job.claim) or NotStarted(str(error))
+            outcome = self._launches.reason(job.claim) or NotStarted(str(error))
             await self._settlements.settle(job.claim, job, outcome)
-            self._launching.pop(job.claim, None)
+            self._launches.end(job.claim)
             return
         self._starting.note_success()
         # Claimed anew while its last process lives on here: that one has lost.
@@ -280,17 +305,8 @@ class QueueManager:
         worker.watch(self._on_process_end)
         self._telemetry.emit("worker.started", job=job.id, pid=worker.pid)
         # While it started the node may have begun to drain, or lost its lease.
-        if reason := self._launching.pop(job.claim, None):
+        if reason := self._launches.end(job.claim):
             worker.kill(reason)
-
-    def _look_for_drain(self) -> None:
-        # The claim may have been under way when it began.
-        if self._is_draining:
-            self._give_up_launching(Released())
-
-    def _give_up_launching(self, reason: StopReason) -> None:
-        for claim, earlier in self._launching.items():
-            self._launching[claim] = earlier or reason
 
     def _on_process_end(self) -> None:
         self._process_ended.set()
@@ -318,8 +334,9 @@ class QueueManager:
         match outcome:
             case NotConnected():
                 self._starting.note_failure()
-            case Interrupted() | Died(cause=Cause.WORKER_LOST) if self._is_draining:
-                # Who stops a service often signals all of its processes at once.
+            case Interrupted() | NotStarted() | Died(cause=Cause.WORKER_LOST) if self._is_draining:
+                # Who stops a service often signals all of its processes at once; and a start that
+                # was under way has been given up.
                 return Released()
             case _:
                 pass
@@ -338,7 +355,7 @@ class QueueManager:
         rows = [
             row
             for row in rows
-            if row.claim not in self._reaper.claims and row.claim not in self._launching
+            if row.claim not in self._reaper.claims and row.claim not in self._launches
         ]
         findings = recovery.compare(rows, self._live_workers(), self._suspects)
         self._suspects = findings.suspects
@@ -349,9 +366,14 @@ class QueueManager:
             worker.kill()
         for row in findings.orphaned:
             if row.claim not in self._settlements:
-                outcome = NotStarted("no process runs this claim")
+                # Committed after its caller gave up, or lost on its way: it never ran.
+                orphan = NotStarted("no process runs this claim")
+                outcome = Released() if self._unanswered.explains(row) else self._judge(orphan)
                 await self._settlements.settle(row.claim, row, outcome)
-        await rescue_lost(self.db, self._telemetry, self._is_storing)
+        # After an outage every node looks lost, to all of them at once: what is already computed
+        # gets time to be stored.
+        if self._lease.steady_seconds >= RESULTS_FIRST_SECONDS:
+            await rescue_lost(self.db, self._telemetry, self._is_storing)
         return findings
 
     def _is_storing(self, claim: Claim) -> bool:
@@ -369,12 +391,17 @@ class QueueManager:
 
     async def _renew_once(self) -> bool:
         """Renew the node's lease; a node whose lease has ended ends its workers and starts anew."""
-        if await self._lease.renew(self._fence):
-            return True
-        self._fence()
-        if not self._is_draining:
-            await self._lease.begin_anew()
-        return False
+        was_steady = self._lease.steady_seconds > 0
+        is_renewed = await self._lease.renew(self._fence)
+        if not is_renewed:
+            self._fence()
+            if not self._is_draining:
+                await self._lease.begin_anew()
+        if not was_steady:
+            # What the outage has cost is looked after without another watch period.
+            loop = asyncio.get_running_loop()
+            loop.call_later(RESULTS_FIRST_SECONDS, self._watching.wake)
+        return is_renewed
 
     def _fence(self) -> None:
         # Who has a result only tries to store it, and that is guarded: past the lease too.
@@ -383,7 +410,7 @@ class QueueManager:
             self._telemetry.emit("node.lease_lost", node=self.node_id, killed=len(unfinished))
         for worker in unfinished:
             worker.kill(NodeLost(self.node_id))
-        self._give_up_launching(NodeLost(self.node_id))
+        self._launches.give_up(NodeLost(self.node_id))
 
     # -- shutdown -----------------------------------------------------------------------------
 
@@ -400,45 +427,26 @@ class QueueManager:
             worker.destroy()
 
     async def _reap_until(self, end: Callable[[], float]) -> None:
-        """Settle what ends before `end()`, which is asked anew: a second signal moves it."""
         while (self._running_processes or self._reaper.claims) and end() > time.monotonic():
             self._process_ended.clear()
-            try:
-                # Looked at in between too, in case that an end was not announced.
-                async with asyncio.timeout(min(max(0.0, end() - time.monotonic()), 0.5)):
-                    await self._reap_finished()
-                    if self._running_processes:
-                        await self._process_ended.wait()
-            except TimeoutError:
-                continue
-            except Exception as error:  # noqa: BLE001  whatever one end does, shutdown goes on
-                self._telemetry.emit("loop.failed", loop="stop", error=repr(error), failures=1)
-                await asyncio.sleep(STOP_RETRY_SECONDS)
+            # Looked at in between too, in case that an end was not announced.
+            patience = min(end() - time.monotonic(), LIMITS_INTERVAL_SECONDS)
+            await keep_reaping(self._reap_and_wait(), patience, self._telemetry)
 
-    async def _give_back(self) -> None:
-        """Release what the database still counts as running here, then leave."""
-        await self._settlements.retry()
-        await self._release_rows()
-        await self.db.deregister_node(self.node_id)
-        # A claim that was under way when the listener stopped may have been committed since.
-        await self._release_rows()
-
-    async def _release_rows(self) -> None:
-        for row in await self.db.list_running_jobs(self.node_id):
-            if row.claim not in self._settlements:
-                await self._settlements.settle(row.claim, row, Released())
+    async def _reap_and_wait(self) -> None:
+        await self._reap_finished()
+        if self._running_processes:
+            await self._process_ended.wait()
 
     async def _close(self) -> None:
         if self._wake_up_task is not None:
             self._wake_up_task.cancel()
             await asyncio.gather(self._wake_up_task, return_exceptions=True)
         await asyncio.gather(self._reaper.close(), self._settlements.close())
+        # Destroyed, yet not seen to end: nobody here may wait for them any more.
+        while self._running_processes:
+            self._running_processes.popitem()[1].close()
         await asyncio.gather(self.db.close(), self._lease_db.close(), self._launcher.close())
 
-    async def _bounded(self, what: str, work: Awaitable[None], timeout_seconds: float) -> None:
-        try:
-            async with asyncio.timeout(max(0.0, timeout_seconds)):
-                await work
-        except Exception as error:  # noqa: BLE001  shutdown goes on to its end
-            # Without the database the lease ends by itself and another node takes over.
-            self._telemetry.emit("loop.failed", loop=what, error=repr(error), failures=1)
+    async def _step(self, what: str, work: Awaitable[None], timeout_seconds: float) -> None:
+        await bounded(what, work, timeout_seconds, self._telemetry)

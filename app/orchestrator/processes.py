@@ -44,7 +44,7 @@ GROUP_END_SECONDS: Final = 2.0
 # What multiprocessing reports where it lost the status: never taken at its word.
 _UNKNOWN_EXIT_CODE: Final = 255
 _RECHECK_SECONDS: Final = 0.01
-_KILL_ROUNDS: Final = 20
+_KILL_ROUNDS: Final = 5
 
 _FAILED_STEP: Final = {
     ExitCode.NO_LOGGING: "its logging could not be set up",
@@ -254,6 +254,7 @@ class WorkerProcess:
         """
         end = time.monotonic() + GROUP_END_SECONDS
         while not self.has_ended() and time.monotonic() < end:
+            self.poll_reports()  # a guard whose last word finds no room would wait for it
             self.escalate(0.0)
             await asyncio.sleep(_RECHECK_SECONDS)
         self._reports.drain()

@@ -106,8 +106,7 @@ class ReportReader:
                     self.left_by = int(code_of_its_own)
                 case [Report.ENDED, "exit" | "signal" as how, number, cpu, peak]:
                     # Nobody writes after the guard, so the last one is true.
-                    code = int(number) if how == "exit" else -int(number)
-                    self.ended = Ended(code, Usage(int(peak), float(cpu)))
+                    self.ended = _ended(how, int(number), float(cpu), int(peak))
                 case [Report.EXITED]:
                     self.exited_at = self.exited_at or now
                 case [Report.ALIVE]:
@@ -115,3 +114,10 @@ class ReportReader:
                 case _:
                     return
             self.last_sign = now
+
+
+def _ended(how: str, number: int, cpu_seconds: float, peak_bytes: int) -> Ended:
+    """ValueError for numbers that no guard tells, and no table would take."""
+    if not (0 <= number < 256 and 0 <= cpu_seconds < 1e12 and 0 <= peak_bytes < 1 << 62):  # noqa: PLR2004
+        raise ValueError(number, cpu_seconds, peak_bytes)
+    return Ended(number if how == "exit" else -number, Usage(peak_bytes, cpu_seconds))

@@ -11,6 +11,8 @@ from app.telemetry import Telemetry
 
 LOST_JOBS_PER_PASS: Final = 100
 PATIENCE_SECONDS: Final = 1.0
+# Longer than a worker with a result waits between two tries to store it.
+RESULTS_FIRST_SECONDS: Final = 3.0
 
 
 async def rescue_lost(

@@ -13,6 +13,7 @@ children.
 
 import contextlib
 import ctypes
+import functools
 import gc
 import mmap
 import multiprocessing
@@ -110,8 +111,13 @@ def _begin_as_worker(guard: int, mask: set[signal.Signals | int] | set[int]) -> 
 def _control(option: int, value: int | bytes) -> None:
     # Without it the job still runs; less of what it leaves behind is found.
     with contextlib.suppress(OSError, AttributeError):
-        prctl = ctypes.CDLL(None).prctl
-        prctl(option, value if isinstance(value, bytes) else ctypes.c_ulong(value), 0, 0, 0)
+        argument = value if isinstance(value, bytes) else ctypes.c_ulong(value)
+        _libc().prctl(option, argument, 0, 0, 0)
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 class _Guard:

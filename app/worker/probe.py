@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from app.worker.loading import import_class
 
@@ -30,6 +30,15 @@ class PipelineProbe:
         self._targets = list(dict.fromkeys(targets))
         self._end = time.monotonic() + timeout_seconds
         self._process = self._start(self._targets) if self._targets else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        process, self._process = self._process, None
+        if process is not None:  # nobody wants to know any more
+            _end_session(process)
+            process.communicate()
 
     def answers(self) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
         """Declared defaults and, for classes that could not be asked, the reason, by target."""

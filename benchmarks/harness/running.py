@@ -5,6 +5,7 @@ import os
 import re
 import selectors
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,17 +33,27 @@ class Database:
     """A migrated database in a durable cluster that belongs to this benchmark alone.
 
     Attributes:
-        pid: of the server's main process.
+        pid: of the server's main process; after `restart_at_once` of the former one.
     """
 
     url: str
     pid: int
+    _server: EmbeddedPostgres
     _runner: asyncio.Runner
     _connection: "asyncpg.Connection[asyncpg.Record]"
 
     def run(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """Rows of one statement, on the benchmark's own connection."""
         return self._runner.run(self._connection.fetch(statement, *arguments))
+
+    def restart_at_once(self) -> None:
+        """Stop the server like a power failure and start it; this object's session is gone."""
+        pid = self._server.status().pid
+        assert pid is not None
+        os.kill(pid, signal.SIGQUIT)
+        while self._server.status().is_running:
+            time.sleep(0.01)
+        self._server.start()
 
     def wait_until_zero(
         self, statement: str, *arguments: Any, timeout_seconds: float = 110.0
@@ -68,7 +79,7 @@ def database() -> Iterator[Database]:
             assert pid is not None
             with asyncio.Runner() as runner:
                 connection = runner.run(asyncpg.connect(url, command_timeout=120))
-                yield Database(url, pid, runner, connection)
+                yield Database(url, pid, server, runner, connection)
                 runner.run(connection.close())
     finally:
         shutil.rmtree(folder)

@@ -7,7 +7,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from contract.steps import PROGRESS, RAISED, claimed, complete, given_back, new_job, new_node
+from contract.steps import (
+    PROGRESS,
+    RAISED,
+    claimed,
+    complete,
+    given_back,
+    new_job,
+    new_node,
+    snapshot,
+)
 from contract.stores import ROW_LOCKS, Store
 
 from app.db.interface import DBInterface
@@ -186,6 +195,36 @@ async def test_a_second_end_changes_nothing(db: DBInterface) -> None:
 
     assert await db.get_job(job.id) == before
     assert await db.get_result(job.id) == b'"first"'
+
+
+@pytest.mark.xfail(reason="a repeated end is not told from somebody else's yet", strict=True)
+@pytest.mark.parametrize("outcome", [Completed('"kept"'), RAISED], ids=["completed", "raised"])
+async def test_a_worker_is_told_that_it_settled_its_claim_when_it_repeats_its_end(
+    db: DBInterface, outcome: Any
+) -> None:
+    # Its connection broke before the answer came: it cannot know that the end is stored.
+    job = await claimed(db, max_attempts=2)
+    verdict, usage = decide(outcome, job), Usage(123_456, 0.123_456)
+    assert await db.finish_job(job.claim, verdict, usage) is True
+    before = await snapshot(db, job.id)
+
+    assert await db.finish_job(job.claim, verdict, usage) is True
+
+    assert await snapshot(db, job.id) == before
+
+
+async def test_nobody_else_is_told_that_he_settled_a_claim_that_ended_alike(
+    db: DBInterface,
+) -> None:
+    job = await claimed(db, max_attempts=2)
+    verdict, usage = decide(RAISED, job), Usage(123_456, 0.123_456)
+    assert await db.finish_job(job.claim, verdict, usage) is True
+
+    # The manager knows of no usage, another process has its own, another claim is another's.
+    assert await db.finish_job(job.claim, verdict) is False
+    assert await db.finish_job(job.claim, verdict, Usage(123_456, 0.2)) is False
+    assert await db.finish_job(Claim(job.id, 2), verdict, usage) is False
+    assert await db.finish_job(job.claim, decide(Completed("1"), job), usage) is False
 
 
 async def test_one_end_wins_when_many_write_it_at_once(store: Store, db: DBInterface) -> None:

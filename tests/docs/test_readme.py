@@ -21,10 +21,17 @@ def test_a_part_without_its_marks_is_refused(name: str) -> None:
         rendered(TEXT.replace(f"<!-- {name}:begin -->", ""))
 
 
-def test_every_linked_file_exists() -> None:
-    linked = set(re.findall(r"\]\(([^)#:]+)\)", TEXT))
-    assert linked
-    assert sorted(path for path in linked if not (ROOT / path).exists()) == []
+@pytest.mark.parametrize("page", ["README.md", "docs/guarantees.md", "docs/decisions.md"])
+def test_every_linked_file_exists(page: str) -> None:
+    linked = set(re.findall(r"\]\(([^)#:]+)[)#]", (ROOT / page).read_text("utf-8")))
+    folder = (ROOT / page).parent
+    assert sorted(path for path in linked if not (folder / path).exists()) == []
+
+
+def test_the_readme_links_every_page_of_the_documentation() -> None:
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    pages -= {"soak.md"}  # linked from guarantees.md
+    assert {name for name in pages if f"docs/{name}" not in TEXT} == set()
 
 
 def test_every_make_target_exists() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -204,6 +205,38 @@ async def test_a_lock_that_is_not_given_in_time_counts_as_unavailable(
     await db.close()
 
 
+async def test_the_server_ends_a_statement_shortly_before_its_caller_gives_up(
+    database_url: str, observer: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    db = PostgresJobsDB(database_url, notify=False, command_timeout_seconds=1.0)
+    job = await claimed(db)
+    [session] = await _sessions(observer)
+    async with observer.transaction():
+        await observer.execute("select from haulage.jobs for update")
+        with pytest.raises(DatabaseUnavailableError, match="statement timeout"):
+            await complete(db, job)
+
+    # The session is as good as before; nothing is left that goes on for nobody.
+    assert await complete(db, job) is True
+    assert await _sessions(observer) == [session]
+    await db.close()
+
+
+async def test_a_submission_with_all_its_tries_takes_no_longer_than_one_call_may(
+    database_url: str, observer: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    db = PostgresJobsDB(database_url, notify=False, command_timeout_seconds=1.0)
+    await new_job(db)
+    async with observer.transaction():
+        await observer.execute("lock table haulage.jobs in access exclusive mode")
+        began = time.monotonic()
+        with pytest.raises(DatabaseUnavailableError, match="no answer in time"):
+            await new_job(db)
+        # Two tries of it would take 1.8 s at least.
+        assert time.monotonic() - began < 1.7
+    await db.close()
+
+
 async def test_a_server_that_became_a_standby_counts_as_unavailable(database_url: str) -> None:
     db = PostgresJobsDB(f"{database_url}?default_transaction_read_only=on")
 
@@ -344,6 +377,14 @@ async def _has_no_session(observer: "asyncpg.Connection[asyncpg.Record]", role: 
         "select count(*) from pg_stat_activity where usename = $1", role
     )
     return found == 0
+
+
+async def _sessions(observer: "asyncpg.Connection[asyncpg.Record]") -> list[int]:
+    rows = await observer.fetch(
+        "select pid from pg_stat_activity"
+        " where datname = current_database() and application_name like 'haulage%'"
+    )
+    return [row[0] for row in rows]
 
 
 async def _states(observer: "asyncpg.Connection[asyncpg.Record]") -> set[str]:

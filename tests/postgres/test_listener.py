@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import asyncpg
@@ -152,6 +154,28 @@ async def test_the_listener_goes_on_trying_while_the_server_is_away(
         proxy.is_refusing = False
         await waiting
     assert names(events)[-1] == "listener.connected"
+
+
+async def test_a_server_that_ends_each_session_at_once_is_met_with_growing_pauses(
+    proxy: Proxy,
+) -> None:
+    connected: list[float] = []
+
+    def end_it(event: Event) -> None:
+        if event.name == "listener.connected":
+            connected.append(time.monotonic())
+            proxy.cut()
+
+    listener = WakeUpListener(proxy.url, Telemetry([end_it]))
+    wake_ups = listener.wake_ups()
+    for _ in range(5):
+        await woken(wake_ups)
+    await wake_ups.aclose()
+
+    pauses = [later - earlier for earlier, later in pairwise(connected)]
+    # At least half of 0.2 s, doubled each time.
+    for pause, least in zip(pauses, (0.1, 0.2, 0.4, 0.8), strict=True):
+        assert pause >= least
 
 
 async def test_one_burst_gives_few_wake_ups_and_loses_none(

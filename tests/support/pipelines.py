@@ -23,6 +23,7 @@ PIPELINES: Mapping[str, Any] = {
     **{
         name: f"support.pipelines:{name.title().replace('-', '')}"
         for name in (
+            "after-gate",
             "blocked",
             "checkpoint",
             "clinging",
@@ -156,6 +157,24 @@ class Scattering:
                 os._exit(9)
             case "wait":
                 await gate(payload["folder"] + "/gate")
+            case _:
+                pass
+
+
+class AfterGate:
+    """Waits for its gate with a process of its own, then does what the payload says."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        pid = start_grandchild()
+        if "folder" in payload:
+            Path(payload["folder"], "unfinished").write_text(str(pid))  # noqa: ASYNC240  as `gate`
+            Path(payload["folder"], "unfinished").rename(payload["folder"] + "/pids")  # noqa: ASYNC240
+        await gate(payload["gate"])
+        match payload["then"]:
+            case "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "exit":
+                os._exit(9)
             case _:
                 pass
 

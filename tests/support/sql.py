@@ -1,7 +1,7 @@
 """One statement on a connection of its own, from a test without an event loop."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,12 +55,34 @@ def holding(url: str, statement: str) -> Iterator[None]:
             runner.run(connection.close())
 
 
+@contextmanager
+def kept_session(url: str) -> Iterator[Callable[..., list[asyncpg.Record]]]:
+    """A session to look on with where a new one might not be had; gives its `rows`."""
+    with asyncio.Runner() as runner:
+        connection = runner.run(asyncpg.connect(url, server_settings={"application_name": "test"}))
+        try:
+            yield lambda statement: runner.run(connection.fetch(statement))
+        finally:
+            runner.run(connection.close())
+
+
 def our_connections(url: str) -> list[str]:
     """Application names of Haulage's own sessions in this database."""
     found = rows(
         url,
         "select application_name from pg_stat_activity"
         " where datname = current_database() and application_name like 'haulage%'",
+    )
+    return [row[0] for row in found]
+
+
+def our_pids(url: str, *applications: str) -> list[int]:
+    """The server's processes that belong to these applications' sessions in this database."""
+    found = rows(
+        url,
+        "select pid from pg_stat_activity"
+        " where datname = current_database() and application_name = any ($1)",
+        applications,
     )
     return [row[0] for row in found]
 

@@ -45,13 +45,17 @@ def start_method(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def start(database_url: str, tmp_path: Path) -> Start:
-    """Starts a role on this test's database, with settings of its own on top of SETTINGS."""
+    """Starts a role on this test's database, with settings of its own on top of SETTINGS.
+
+    Another `database_url` leads to it too, by way of something else.
+    """
 
     numbers = itertools.count()
 
     def started(role: str = "serve", **settings: Any) -> AbstractContextManager[Service]:
         log = tmp_path / f"log-{next(numbers)}"
-        return running(role, database_url, log, **{**SETTINGS, **settings})
+        way = settings.pop("database_url", database_url)
+        return running(role, way, log, **{**SETTINGS, **settings})
 
     return started
 

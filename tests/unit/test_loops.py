@@ -342,6 +342,28 @@ async def test_two_hundred_starts_and_stops_at_once_end_in_peace(make: Make, tic
     assert ticks.count == count
 
 
+async def test_the_first_success_after_failures_is_told_once() -> None:
+    events: list[Event] = []
+    results = iter([AssertionError(), AssertionError(), None, None])
+    done = asyncio.Event()
+
+    async def tick() -> None:
+        result = next(results, None)
+        if result is not None:
+            raise result
+        if loop.ticks >= 3:
+            done.set()
+
+    loop = PeriodicLoop("here", tick, 0.01, Telemetry([events.append]))
+    loop.start()
+    async with asyncio.timeout(10.0):
+        await done.wait()
+    await loop.stop()
+
+    assert [event.name for event in events] == ["loop.failed", "loop.failed", "loop.recovered"]
+    assert (events[-1].fields["loop"], events[-1].fields["failures"]) == ("here", 2)
+
+
 @pytest.mark.parametrize("failures", [-1, 0, 1, 2, 5, 100, 10**9])
 def test_retry_delays_are_bounded_for_any_number_of_failures(failures: int) -> None:
     for _ in range(50):

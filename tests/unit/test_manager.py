@@ -8,7 +8,7 @@ from support.mock_database import MockDatabase, claimed_job, running_job
 from unit.fake_workers import KILLED, FakeWorker, Node
 
 from app.domain.errors import DatabaseUnavailableError
-from app.domain.jobs import Cause, Claim, ClaimedJob, JobStatus
+from app.domain.jobs import AttemptOutcome, Cause, Claim, ClaimedJob, JobStatus, Usage
 from app.domain.lifecycle import (
     Cancelled,
     Died,
@@ -17,6 +17,7 @@ from app.domain.lifecycle import (
     Verdict,
     decide,
 )
+from app.orchestrator import manager
 from app.orchestrator.launching import WorkerStartError
 
 AWAY = DatabaseUnavailableError("no route")
@@ -114,6 +115,102 @@ async def test_a_job_of_an_unknown_pipeline_is_given_back() -> None:
     await node.manager._listen_once()
 
     assert node.verdicts() == [(job.id, JobStatus.PENDING, Cause.START_FAILED)]
+
+
+# -- starting ---------------------------------------------------------------------------------
+
+
+async def launching(node: Node) -> tuple[asyncio.Task[int], ClaimedJob, ClaimedJob]:
+    """Two claimed jobs, the first of which is being started for as long as the test likes."""
+    jobs = claimed_job(), claimed_job()
+    node.db.pending = list(jobs)
+    node.db.running_rows = [running_job(job, node.manager.node_id) for job in jobs]
+    node.launcher.may_launch.clear()
+    listening = asyncio.create_task(node.manager._listen_once())
+    async with asyncio.timeout(10.0):
+        await node.launcher.is_launching.wait()
+    return listening, *jobs
+
+
+async def test_a_row_is_no_orphan_while_its_process_or_one_before_it_starts() -> None:
+    node = Node()
+    listening, *jobs = await launching(node)
+
+    for _ in range(4):
+        await node.manager._watch_once()
+    assert node.db.finished == []
+    node.launcher.may_launch.set()
+    await listening
+    await node.manager._watch_once()
+
+    assert node.db.finished == []
+    assert [worker.job for worker in node.launcher.workers] == jobs
+
+
+async def test_jobs_are_given_back_when_the_node_drains_while_one_of_them_starts() -> None:
+    node = Node()
+    listening, first, second = await launching(node)
+
+    node.manager.drain()
+    node.launcher.may_launch.set()
+    await listening
+    await node.manager._reap_finished()
+
+    [worker] = node.launcher.workers
+    assert worker.is_killed.is_set()
+    assert sorted(node.verdicts()) == sorted(
+        (job.id, JobStatus.PENDING, Cause.SHUTDOWN) for job in (first, second)
+    )
+
+
+async def test_jobs_are_not_run_when_the_lease_is_lost_while_one_of_them_starts() -> None:
+    node = Node(MockDatabase(is_renewing=False))
+    listening, first, second = await launching(node)
+    identity = node.manager.node_id
+
+    await node.manager._renew_once()
+    node.launcher.may_launch.set()
+    await listening
+    await node.manager._reap_finished()
+
+    [worker] = node.launcher.workers
+    assert worker.stop_reason == NodeLost(identity)
+    assert sorted(node.verdicts()) == sorted(
+        (job.id, JobStatus.PENDING, Cause.NODE_LOST) for job in (first, second)
+    )
+
+
+async def test_a_launch_that_fails_while_the_node_drains_costs_the_job_nothing() -> None:
+    node = Node()
+    listening, first, _ = await launching(node)
+    node.launcher.failures = [WorkerStartError("too late")]
+
+    node.manager.drain()
+    node.launcher.may_launch.set()
+    await listening
+
+    assert node.verdicts()[0] == (first.id, JobStatus.PENDING, Cause.SHUTDOWN)
+
+
+async def test_the_cost_of_a_dead_worker_is_written_with_its_end() -> None:
+    class KeepingDatabase(MockDatabase):
+        async def finish_job(
+            self, claim: Claim, verdict: Verdict, usage: Usage | None = None
+        ) -> bool:
+            kept.append(usage)
+            return await super().finish_job(claim, verdict, usage)
+
+    kept: list[Usage | None] = []
+    node = Node(KeepingDatabase())
+    node.db.faults = [("finish_job", AWAY)]
+    worker = node.running()
+    worker.usage = Usage(peak_memory_bytes=7, cpu_seconds=0.5)
+    worker.end(KILLED)
+
+    for _ in range(2):
+        await node.manager._reap_finished()
+
+    assert kept == [worker.usage] * 2
 
 
 # -- reaping ----------------------------------------------------------------------------------
@@ -238,6 +335,43 @@ async def test_a_job_that_hangs_in_its_group_does_not_hold_up_the_others() -> No
     assert len(node.db.finished) == 2
 
 
+async def test_what_a_claim_without_an_answer_took_goes_back_at_once_and_at_no_cost() -> None:
+    node = Node()
+    worker = node.running()
+    unknown = running_job(claimed_job(), node.manager.node_id)
+    node.db.faults = [("claim_pending_jobs", AWAY)]
+    node.db.running_rows = [running_job(worker.job, node.manager.node_id), unknown]
+
+    with pytest.raises(DatabaseUnavailableError):
+        await node.manager._listen_once()
+    assert node.db.finished == []
+
+    await node.manager._listen_once()
+    [(claim, verdict)] = node.db.finished
+    assert claim == unknown.claim
+    assert (verdict.status, verdict.outcome) == (JobStatus.PENDING, AttemptOutcome.RELEASED)
+    assert (verdict.delay_seconds, verdict.attempt_change, verdict.node_loss_change) == (0, -1, 0)
+
+    # Asked once: from now on every claim is known.
+    node.db.calls.clear()
+    await node.manager._listen_once()
+    assert "list_running_jobs" not in node.db.calls
+
+
+async def test_a_claim_without_an_answer_is_asked_about_until_the_database_answers() -> None:
+    node = Node()
+    unknown = running_job(claimed_job(), node.manager.node_id)
+    node.db.faults = [("claim_pending_jobs", AWAY), ("list_running_jobs", AWAY)]
+    node.db.running_rows = [unknown]
+    for _ in range(2):
+        with pytest.raises(DatabaseUnavailableError):
+            await node.manager._listen_once()
+
+    await node.manager._listen_once()
+
+    assert node.verdicts() == [(unknown.id, JobStatus.PENDING, Cause.SHUTDOWN)]
+
+
 # -- watching ---------------------------------------------------------------------------------
 
 
@@ -251,6 +385,31 @@ async def test_an_orphaned_row_is_given_back_in_the_second_pass_only() -> None:
 
     await node.manager._watch_once()
     assert node.verdicts() == [(row.id, JobStatus.PENDING, Cause.START_FAILED)]
+
+
+async def test_an_orphan_of_a_claim_without_an_answer_costs_nothing_when_it_is_committed_late() -> (
+    None
+):
+    node = Node()
+    node.db.faults = [("claim_pending_jobs", AWAY)]
+    with pytest.raises(DatabaseUnavailableError):
+        await node.manager._listen_once()
+    await node.manager._listen_once()
+    assert node.db.finished == []
+    # Claimed before that call ended, or after it: the latter is nothing that call can have done.
+    rows = [
+        running_job(claimed_job(), node.manager.node_id, run_seconds=seconds)
+        for seconds in (60.0, -60.0)
+    ]
+    node.db.running_rows = rows
+
+    for _ in range(2):
+        await node.manager._watch_once()
+
+    assert node.verdicts() == [
+        (rows[0].id, JobStatus.PENDING, Cause.SHUTDOWN),
+        (rows[1].id, JobStatus.PENDING, Cause.START_FAILED),
+    ]
 
 
 async def test_a_row_is_no_orphan_while_its_end_waits_to_be_written() -> None:
@@ -377,6 +536,24 @@ async def test_an_error_about_one_lost_job_loses_none_of_the_others() -> None:
 # -- the lease --------------------------------------------------------------------------------
 
 
+async def test_a_node_leaves_lost_jobs_to_their_workers_for_a_moment_after_an_outage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Node()
+    node.db.lost_rows = [running_job(claimed_job(), "other-node")]
+    node.db.faults = [("renew_node", AWAY)]
+    with pytest.raises(DatabaseUnavailableError):
+        await node.manager._renew_once()
+    await node.manager._watch_once()
+    await node.manager._renew_once()
+    await node.manager._watch_once()
+    assert node.db.rescued == []
+
+    monkeypatch.setattr(manager, "RESULTS_FIRST_SECONDS", 0.0)
+    await node.manager._watch_once()
+    assert len(node.db.rescued) == 1
+
+
 async def test_a_renewed_lease_changes_nothing() -> None:
     node = Node()
     worker, identity = node.running(), node.manager.node_id
@@ -426,7 +603,7 @@ async def test_workers_end_with_the_lease_when_the_database_does_not_answer() ->
     node.db.hanging.add("renew_node")
     worker = node.running()
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(DatabaseUnavailableError):
         await node.manager._renew_once()
 
     async with asyncio.timeout(10.0):

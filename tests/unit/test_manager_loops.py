@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from support.mock_database import claimed_job
+from support.mock_database import claimed_job, running_job
 from support.waiting import eventually
 from unit.fake_workers import KILLED, Node
 
 from app.domain.errors import DatabaseUnavailableError
 from app.domain.jobs import Cause, JobStatus
+from app.orchestrator import manager
 
 AWAY = DatabaseUnavailableError("no route")
 QUICK: dict[str, Any] = {
@@ -68,6 +69,24 @@ async def until_launched(node: Node, count: int) -> None:
         return len(node.launcher.workers) >= count
 
     await eventually(are_launched, f"{count} launches")
+
+
+async def test_a_launch_that_hangs_holds_up_neither_the_watchdog_nor_the_end() -> None:
+    async with started(Node(**QUICK)) as node:
+        node.launcher.may_launch.clear()
+        job = claimed_job()
+        node.db.pending = [job]
+        async with asyncio.timeout(10.0):
+            await node.launcher.is_launching.wait()
+        await until_called(node, "list_lost_jobs", 3)
+        await until_called(node, "renew_node", 3)
+        node.db.running_rows = [running_job(job, node.manager.node_id)]
+        began = time.monotonic()
+
+    # Given up by the end of the listener: what the database knows is given back.
+    assert time.monotonic() - began < 2.0
+    assert set(node.verdicts()) == {(job.id, JobStatus.PENDING, Cause.SHUTDOWN)}
+    assert node.launcher.workers == []
 
 
 # -- running ----------------------------------------------------------------------------------
@@ -292,3 +311,21 @@ async def _has_finished(node: Node, times: int) -> bool:
 
 async def _is_another(node: Node, identity: str) -> bool:
     return node.manager.node_id != identity
+
+
+async def test_lost_jobs_are_looked_for_soon_after_an_outage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(manager, "RESULTS_FIRST_SECONDS", 0.05)
+    async with started(Node(watchdog_interval_seconds=60.0)) as node:
+        node.manager._watching.wake()
+        await until_called(node, "list_lost_jobs", 1)
+        node.db.lost_rows = [running_job(claimed_job(), "other-node")]
+        node.db.faults = [("renew_node", AWAY)]
+        with pytest.raises(DatabaseUnavailableError):
+            await node.manager._renew_once()
+
+        await node.manager._renew_once()
+
+        # By the end of the outage, not by the next watch period.
+        await until_called(node, "rescue_job", 1)

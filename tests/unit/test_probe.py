@@ -70,5 +70,15 @@ def test_an_import_that_hangs_ends_with_the_time(modules: Path) -> None:
     wait_until(lambda: not any(map(process_exists, pids)), "end of the probe")
 
 
+def test_a_probe_that_nobody_waits_for_leaves_nothing(modules: Path) -> None:
+    hangs = write(modules, "hangs_too", "import time; time.sleep(600)")
+
+    with PipelineProbe([hangs]) as probe:
+        assert probe._process is not None
+        pid = probe._process.pid
+
+    assert not process_exists(pid)
+
+
 def test_nothing_is_started_when_nobody_is_asked() -> None:
     assert PipelineProbe([]).answers() == ({}, {})

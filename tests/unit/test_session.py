@@ -442,3 +442,25 @@ async def _is_called(worker: Worker, method: str) -> bool:
 
 async def _has_lost(worker: Worker) -> bool:
     return worker.losses > 0
+
+
+# -- signs of life ----------------------------------------------------------------------------
+
+
+async def test_progress_checkpoints_and_retries_are_signs_of_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "retry_delay_seconds", lambda *_args, **_options: 0.001)
+    signs: list[None] = []
+    store = Store()
+    session = WorkerSession(
+        JOB, store, LogBuffer(), lambda: None, on_sign_of_life=lambda: signs.append(None)
+    )
+
+    await session.progress(0.5)
+    assert len(signs) == 1
+    store.faults = [("save_checkpoint", AWAY), ("save_checkpoint", AWAY)]
+    await session.save_checkpoint("stage", [1])
+
+    # The call itself, and each time that the database was away.
+    assert len(signs) == 1 + 1 + 2

@@ -55,6 +55,8 @@ from app.domain.json_values import check_size, check_storable, dump_storable
 from app.domain.lifecycle import JobEvent, Verdict
 from app.telemetry import Telemetry, default_telemetry
 
+MAX_POOL_CONNECTIONS: Final = 8
+
 _Row = TypeVar("_Row")
 _INSERT_TRIES: Final = 2
 _CONTROL_TRIES: Final = 3
@@ -69,6 +71,7 @@ class PostgresJobsDB:
         default_pipeline: for jobs whose options name none.
         max_connections: of the pool; NOTIFY has one more, and so has LISTEN while somebody
             iterates wake-ups.
+        command_timeout_seconds: for each call, waiting for a connection included.
         notify: False leaves schedulers to their polling.
 
     Everything is text and numbers, so that a partial of this class can cross into a worker.
@@ -81,7 +84,8 @@ class PostgresJobsDB:
         listen_dsn: str | None = None,
         application_name: str = "haulage",
         default_pipeline: str = "thematic",
-        max_connections: int = 8,
+        max_connections: int = MAX_POOL_CONNECTIONS,
+        command_timeout_seconds: float = COMMAND_TIMEOUT_SECONDS,
         notify: bool = True,
         telemetry: Telemetry | None = None,
     ) -> None:
@@ -90,6 +94,7 @@ class PostgresJobsDB:
         self._application_name = application_name
         self._default_pipeline = default_pipeline
         self._max_connections = max_connections
+        self._command_timeout_seconds = command_timeout_seconds
         self._is_notifying = notify
         self._telemetry = telemetry or default_telemetry()
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
@@ -152,13 +157,15 @@ class PostgresJobsDB:
             options.submitted_by or "",
             text,
         )
-        for tries_left in reversed(range(_INSERT_TRIES)):
-            try:
-                await self._execute("insert_pending_job", *arguments)
-                break
-            except DatabaseUnavailableError:
-                if not tries_left:
-                    raise
+        # All tries together take no longer than one call may.
+        async with unavailable_errors(), asyncio.timeout(self._command_timeout_seconds):
+            for tries_left in reversed(range(_INSERT_TRIES)):
+                try:
+                    await self._execute("insert_pending_job", *arguments)
+                    break
+                except DatabaseUnavailableError:
+                    if not tries_left:
+                        raise
         if options.run_at is None and options.delay_seconds <= 0:
             self._request_wake_up(WakeUp.JOBS)
         return job_id
@@ -372,7 +379,9 @@ class PostgresJobsDB:
         return self._pool
 
     async def _new_pool(self, max_connections: int) -> "asyncpg.Pool[asyncpg.Record]":
-        pool = create_pool(self._dsn, self._application_name, max_connections)
+        pool = create_pool(
+            self._dsn, self._application_name, max_connections, self._command_timeout_seconds
+        )
         async with unavailable_errors():
             await pool
         return pool
@@ -383,13 +392,13 @@ class PostgresJobsDB:
 
     @asynccontextmanager
     async def _borrowed(
-        self, timeout_seconds: float = COMMAND_TIMEOUT_SECONDS
+        self, timeout_seconds: float | None = None
     ) -> AsyncGenerator["PoolConnectionProxy[asyncpg.Record]", None]:
         """A connection for one short piece of work; the time-out covers all of it."""
         pool = await self._connected()
         async with (
             unavailable_errors(),
-            asyncio.timeout(timeout_seconds),
+            asyncio.timeout(timeout_seconds or self._command_timeout_seconds),
             pool.acquire() as connection,
         ):
             try:

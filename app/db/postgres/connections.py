@@ -6,14 +6,22 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import asyncpg
+from asyncpg.connect_utils import SessionAttribute
 
 from app.domain.errors import DatabaseUnavailableError
 
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 COMMAND_TIMEOUT_SECONDS: Final = 30.0
 PING_TIMEOUT_SECONDS: Final = 3.0
+# The server gives up a little before its caller does: its session stays usable, and nothing goes on
+# for nobody (where a table is locked, abandoned statements would use up every connection).
+STATEMENT_TIMEOUT_SHARE: Final = 0.9
 # At shutdown: a connection that does not end by then is ended by force.
 CLOSE_SECONDS: Final = 0.5
+
+# Of several hosts the one that takes writes; a demoted server counts as away, so that /readyz says
+# so too. The server tells at connecting: no round trip.
+_WRITABLE: Final = SessionAttribute.read_write
 
 # What may be over when the same call is made again.
 _UNAVAILABLE: Final = (
@@ -43,7 +51,9 @@ class PlainConnection(asyncpg.Connection):
         return ""
 
 
-def server_settings(application_name: str) -> dict[str, str]:
+def server_settings(
+    application_name: str, command_timeout_seconds: float = COMMAND_TIMEOUT_SECONDS
+) -> dict[str, str]:
     """Session settings of every connection of ours."""
     return {
         "application_name": application_name,
@@ -52,8 +62,7 @@ def server_settings(application_name: str) -> dict[str, str]:
         "jit": "off",
         # No transaction of ours spans a wait; a client that vanished in one must not hold rows.
         "idle_in_transaction_session_timeout": "60s",
-        # Nor may a statement go on whose caller gave up long ago.
-        "statement_timeout": "60s",
+        "statement_timeout": f"{command_timeout_seconds * STATEMENT_TIMEOUT_SHARE * 1_000:.0f}ms",
     }
 
 
@@ -63,7 +72,20 @@ async def unavailable_errors() -> AsyncGenerator[None, None]:
     try:
         yield
     except _UNAVAILABLE as error:
-        raise DatabaseUnavailableError(f"{type(error).__name__}: {error}") from error
+        raise DatabaseUnavailableError(describe(error)) from error
+
+
+def describe(error: BaseException) -> str:
+    """One line that tells a person what is wrong with the database."""
+    match error:
+        case TimeoutError():
+            said = "no answer in time"
+        case asyncpg.TargetServerAttributeNotMatched():
+            said = "the server is read-only, a standby perhaps"
+        case _:
+            # DETAIL and HINT come on lines of their own.
+            said = " ".join(str(error).split())
+    return f"{type(error).__name__}: {said}"
 
 
 async def connect(dsn: str, application_name: str) -> "asyncpg.Connection[asyncpg.Record]":
@@ -73,11 +95,15 @@ async def connect(dsn: str, application_name: str) -> "asyncpg.Connection[asyncp
         timeout=CONNECT_TIMEOUT_SECONDS,
         command_timeout=COMMAND_TIMEOUT_SECONDS,
         server_settings=server_settings(application_name),
+        target_session_attrs=_WRITABLE,
     )
 
 
 def create_pool(
-    dsn: str, application_name: str, max_connections: int
+    dsn: str,
+    application_name: str,
+    max_connections: int,
+    command_timeout_seconds: float = COMMAND_TIMEOUT_SECONDS,
 ) -> "asyncpg.Pool[asyncpg.Record]":
     """A pool that is not yet connected and opens connections as they are needed."""
     return asyncpg.create_pool(
@@ -86,9 +112,10 @@ def create_pool(
         max_size=max_connections,
         connection_class=PlainConnection,
         timeout=CONNECT_TIMEOUT_SECONDS,
-        command_timeout=COMMAND_TIMEOUT_SECONDS,
+        command_timeout=command_timeout_seconds,
         max_inactive_connection_lifetime=300.0,
-        server_settings=server_settings(application_name),
+        server_settings=server_settings(application_name, command_timeout_seconds),
+        target_session_attrs=_WRITABLE,
     )
 
 

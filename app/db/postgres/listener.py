@@ -9,12 +9,13 @@ deaf listener costs latency and never a job. It must never hold a transaction op
 import asyncio
 import functools
 import secrets
+import time
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import asyncpg
 
-from app.db.postgres.connections import CLOSE_SECONDS, close_quietly, connect
+from app.db.postgres.connections import CLOSE_SECONDS, close_quietly, connect, describe
 from app.domain.jobs import WakeUp
 from app.loops import retry_delay_seconds
 from app.telemetry import Telemetry
@@ -22,6 +23,11 @@ from app.telemetry import Telemetry
 CHANNELS: Final = {WakeUp.JOBS: "haulage_wake", WakeUp.CONTROL: "haulage_control"}
 PROBE_INTERVAL_SECONDS: Final = 10.0
 PROBE_TIMEOUT_SECONDS: Final = 3.0
+# A session that ends sooner counts as a failed one, or a server that accepts sessions only to end
+# them would be connected to without a pause.
+STEADY_SECONDS: Final = 10.0
+# New jobs wait for polling meanwhile, so not much longer than that.
+RECONNECT_CAP_SECONDS: Final = 5.0
 NOTIFY_INTERVAL_SECONDS: Final = 0.02
 FLUSH_SECONDS: Final = 0.3
 
@@ -60,23 +66,24 @@ class WakeUpListener:
         """Yield for every burst of notifications, and everything after every reconnect."""
         failures = 0
         while True:
+            began = time.monotonic()
             connection = None
             try:
                 connection = await self._listen()
-                failures = 0
                 self._telemetry.emit("listener.connected", channels=",".join(CHANNELS.values()))
                 yield WakeUp.JOBS | WakeUp.CONTROL
                 async for wake_up in self._until_lost(connection):
                     yield wake_up
-                self._telemetry.emit("listener.disconnected", reason="no answer to its own probe")
+                is_gone = self._gone.is_set()
+                reason = "its session was ended" if is_gone else "no answer to its own probe"
             except _CONNECTION_FAULTS as error:
-                failures += 1
-                self._telemetry.emit("listener.disconnected", reason=repr(error))
+                reason = describe(error)
             finally:
                 if connection is not None:
                     await close_quietly(connection, timeout_seconds=1.0)
-            if failures:
-                await asyncio.sleep(retry_delay_seconds(failures))
+            self._telemetry.emit("listener.disconnected", reason=reason)
+            failures = 1 if time.monotonic() - began > STEADY_SECONDS else failures + 1
+            await asyncio.sleep(retry_delay_seconds(failures, max_seconds=RECONNECT_CAP_SECONDS))
 
     async def _listen(self) -> "asyncpg.Connection[asyncpg.Record]":
         connection = await connect(self._dsn, "haulage-listener")

@@ -1,0 +1,105 @@
+"""Statements that the server has done and whose answers never came: each effect exists once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.proxy import Proxy, proxied_beside
+from support.service import Service, wait_until
+from support.sql import attempts, job_row, value
+from system.conftest import Start
+
+INSERT = b"insert into haulage.jobs ("
+CLAIM = b"-- a node that rescue already looks past."
+FINISH = b"update haulage.jobs\n    set status = $3,"
+RENEW = b"update haulage.nodes\nset heartbeat_at"
+
+
+@pytest.fixture
+def proxy(database_url: str) -> Iterator[Proxy]:
+    with proxied_beside(database_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def service(start: Start, proxy: Proxy) -> Iterator[Service]:
+    """A service that reaches its database by way of the proxy, and has run a job."""
+    with start(database_url=proxy.url) as service:
+        # From here on every statement is prepared: one message, one answer.
+        assert service.wait_for_end(service.enqueue({}, "demo-echo"))["status"] == "completed"
+        yield service
+
+
+def lose_answer(proxy: Proxy, statement: bytes) -> None:
+    proxy.unanswered.append(statement)
+
+
+def wait_until_lost(proxy: Proxy) -> None:
+    wait_until(lambda: not proxy.unanswered, "the answer that gets lost")
+
+
+def test_a_job_exists_once_when_the_answer_to_its_insert_was_lost(
+    service: Service, proxy: Proxy, database_url: str
+) -> None:
+    lose_answer(proxy, INSERT)
+
+    job_id = service.enqueue({"n": 1}, "demo-echo")
+
+    wait_until_lost(proxy)
+    assert service.wait_for_end(job_id)["status"] == "completed"
+    assert value(database_url, "select count(*) from haulage.jobs") == 2
+    assert [a["outcome"] for a in attempts(database_url, job_id)] == ["completed"]
+
+
+def test_a_job_comes_back_at_no_cost_when_the_answer_to_its_claim_was_lost(
+    service: Service, proxy: Proxy, database_url: str
+) -> None:
+    lose_answer(proxy, CLAIM)
+    job_id = service.enqueue({"n": 1}, "demo-echo")
+    wait_until_lost(proxy)
+
+    assert service.wait_for_end(job_id)["status"] == "completed"
+
+    assert service.result(job_id) == {"echo": {"n": 1}, "attempt": 1}
+    outcomes = [a["outcome"] for a in attempts(database_url, job_id)]
+    assert outcomes[-1] == "completed"
+    # The claim may have found nothing yet: then there was nothing to give back.
+    assert outcomes[:-1] in ([], ["released"])
+    row = job_row(database_url, job_id)
+    assert (row["attempt"], row["node_losses"]) == (1, 0)
+
+
+def test_a_result_is_stored_once_when_the_answer_to_the_worker_s_end_was_lost(
+    service: Service, proxy: Proxy, database_url: str, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    job_id = service.enqueue({"gate": str(gate)}, "gate")
+    service.wait_for_stage(job_id, "waiting")
+    lose_answer(proxy, FINISH)
+    gate.touch()
+    wait_until_lost(proxy)
+
+    assert service.wait_for_end(job_id)["status"] == "completed"
+
+    assert service.result(job_id) == {"attempt": 1}
+    [attempt] = attempts(database_url, job_id)
+    assert (attempt["outcome"], attempt["attempt"]) == ("completed", 1)
+    row = job_row(database_url, job_id)
+    assert (row["attempt"], row["node_losses"], row["claim_no"]) == (1, 0, 1)
+
+
+def test_a_node_keeps_its_identity_and_its_jobs_when_the_answer_to_a_renewal_was_lost(
+    start: Start, proxy: Proxy, database_url: str, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    lease = {"node_lease_seconds": 4, "heartbeat_interval_seconds": 0.5}
+    with start(database_url=proxy.url, **lease) as service:
+        job_id = service.enqueue({"gate": str(gate)}, "gate")
+        service.wait_for_stage(job_id, "waiting")
+        for _ in range(3):
+            lose_answer(proxy, RENEW)
+            wait_until_lost(proxy)
+        gate.touch()
+        assert service.wait_for_end(job_id)["status"] == "completed"
+    assert [a["outcome"] for a in attempts(database_url, job_id)] == ["completed"]
+    assert value(database_url, "select count(*) from haulage.nodes") == 1
