@@ -6,6 +6,7 @@ settings -> database (given, or bundled) -> schema -> adapters -> QueueManager, 
 import asyncio
 import contextlib
 import functools
+import gc
 import ipaddress
 import os
 import signal
@@ -284,6 +285,9 @@ def run(
             _run_server(service, settings, on_ready, ends_with_stdin=ends_with_stdin)
     finally:
         service.close()
+        # Else the interpreter's end looks through all that was ever imported: 0.45 s of CPU time
+        # by measure, and the two seconds after the grace are promised for the process.
+        gc.freeze()
 
 
 def _run_server(

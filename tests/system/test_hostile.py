@@ -17,7 +17,8 @@ import pytest
 from support.hostile_endings import DATA, ENDINGS, ERRORS, SURROUNDINGS, Case
 from support.processes import descendants, held_files, with_mark, with_name
 from support.service import Service, wait_until
-from support.sql import attempts
+from support.sql import attempts, job_row
+from system.conftest import Start
 
 from app.domain.jobs import Claim
 from app.worker.descent import Mark
@@ -36,6 +37,13 @@ SPAWNED = [
         *("raise-it UnprintableError", "close-descriptors"),
     }
 ]
+
+
+@pytest.fixture(scope="session")
+def warm(service: Service) -> Service:
+    """The service with all that its first job starts for good."""
+    service.wait_for_end(service.enqueue({}, "demo-echo"))
+    return service
 
 
 @contextmanager
@@ -132,14 +140,49 @@ def _assert_harmless(service: Service, url: str, folder: Path, case: Case) -> No
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 @pytest.mark.parametrize("start_method", ["forkserver"], indirect=True)
 def test_a_hostile_job_harms_nobody_and_its_end_is_told_truly(
-    service: Service, shared_url: str, tmp_path: Path, case: Case
+    warm: Service, shared_url: str, tmp_path: Path, case: Case
 ) -> None:
-    _assert_harmless(service, shared_url, tmp_path, case)
+    _assert_harmless(warm, shared_url, tmp_path, case)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in SPAWNED])
 @pytest.mark.parametrize("start_method", ["spawn"], indirect=True)
 def test_a_hostile_job_that_was_spawned_harms_nobody_either(
-    service: Service, shared_url: str, tmp_path: Path, case: Case
+    warm: Service, shared_url: str, tmp_path: Path, case: Case
 ) -> None:
-    _assert_harmless(service, shared_url, tmp_path, case)
+    _assert_harmless(warm, shared_url, tmp_path, case)
+
+
+# -- what a job makes of being told to end --------------------------------------------------------
+
+# Libraries and frameworks install handlers too; each of these ends by an error of its own making.
+HANDLERS = ["exit-by-sigterm", "cancel-by-sigterm", "fail-by-sigterm"]
+
+
+@pytest.mark.parametrize("harm", HANDLERS)
+@pytest.mark.parametrize("start_method", ["forkserver"], indirect=True)
+def test_a_cancelled_job_with_a_handler_of_its_own_is_cancelled_and_not_failed(
+    warm: Service, shared_url: str, harm: str
+) -> None:
+    job_id = warm.enqueue({"harm": harm}, "hostile")
+    warm.wait_for_stage(job_id, "waiting")
+
+    assert warm.client.post(f"/jobs/{job_id}/cancel").status_code in {200, 202}
+
+    assert warm.wait_for_end(job_id)["status"] == "cancelled"
+    assert [a["outcome"] for a in attempts(shared_url, job_id)] == ["cancelled"]
+
+
+def test_jobs_with_handlers_of_their_own_go_back_when_their_node_stops(
+    start: Start, database_url: str
+) -> None:
+    with start(shutdown_grace_seconds=0.2) as service:
+        ids = [service.enqueue({"harm": harm}, "hostile") for harm in HANDLERS]
+        for job_id in ids:
+            service.wait_for_stage(job_id, "waiting")
+        assert service.stop() == 0
+    for job_id in ids:
+        row = job_row(database_url, job_id)
+        assert (row["status"], row["attempt"], row["node_losses"]) == ("pending", 0, 0)
+        [attempt] = attempts(database_url, job_id)
+        assert (attempt["outcome"], attempt["cause"]) == ("released", "shutdown")
