@@ -245,6 +245,7 @@ class WebServer:
     async def cancel_post(self, job_id: str, response: Response) -> JobStateResponse:
         """End a job: a pending one at once, a running one with every process that it started.
 
+        It is `cancelled` only when they are gone.
         Asking twice is harmless. A job that has completed or failed stays as it is (409); so does
         a running one whose result is stored before its processes have ended.
         """

@@ -15,7 +15,6 @@ from contract.steps import (
     given_back,
     new_job,
     new_node,
-    snapshot,
 )
 from contract.stores import ROW_LOCKS, Store
 
@@ -195,22 +194,6 @@ async def test_a_second_end_changes_nothing(db: DBInterface) -> None:
 
     assert await db.get_job(job.id) == before
     assert await db.get_result(job.id) == b'"first"'
-
-
-@pytest.mark.xfail(reason="a repeated end is not told from somebody else's yet", strict=True)
-@pytest.mark.parametrize("outcome", [Completed('"kept"'), RAISED], ids=["completed", "raised"])
-async def test_a_worker_is_told_that_it_settled_its_claim_when_it_repeats_its_end(
-    db: DBInterface, outcome: Any
-) -> None:
-    # Its connection broke before the answer came: it cannot know that the end is stored.
-    job = await claimed(db, max_attempts=2)
-    verdict, usage = decide(outcome, job), Usage(123_456, 0.123_456)
-    assert await db.finish_job(job.claim, verdict, usage) is True
-    before = await snapshot(db, job.id)
-
-    assert await db.finish_job(job.claim, verdict, usage) is True
-
-    assert await snapshot(db, job.id) == before
 
 
 async def test_nobody_else_is_told_that_he_settled_a_claim_that_ended_alike(

@@ -15,7 +15,7 @@ from support.proxy import ANSWER, REQUEST, Proxy
 from support.waiting import eventually
 
 from app.db.ids import new_id
-from app.db.postgres import adapter
+from app.db.postgres import calls
 from app.db.postgres.adapter import PostgresJobsDB
 from app.db.postgres.connections import close_quietly
 from app.db.urls import DatabaseURL
@@ -153,7 +153,7 @@ async def test_an_adapter_works_again_once_the_server_is_back(
 async def test_a_call_ends_with_its_time_out_when_the_network_is_silent(
     proxy: Proxy, db: PostgresJobsDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapter, "PING_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(calls, "PING_TIMEOUT_SECONDS", 0.2)
     await db.ping()
     proxy.is_silent = True
 
@@ -182,7 +182,7 @@ async def test_a_cancelled_call_ends_at_once_when_the_network_is_silent(
 async def test_closing_is_bounded_when_the_network_is_silent(
     proxy: Proxy, db: PostgresJobsDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapter, "close_quietly", partial(close_quietly, timeout_seconds=0.2))
+    monkeypatch.setattr(calls, "close_quietly", partial(close_quietly, timeout_seconds=0.2))
     await db.ping()
     proxy.is_silent = True
 

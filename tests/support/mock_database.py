@@ -79,6 +79,7 @@ class MockDatabase:
     finished: list[tuple[Claim, Verdict]] = field(default_factory=list)
     rescued: list[tuple[Claim, Verdict]] = field(default_factory=list)
     nodes: list[NodeInfo] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     wake_up: WakeUp = WakeUp.JOBS
@@ -115,7 +116,7 @@ class MockDatabase:
         return []
 
     async def list_attempts(self, job_id: str) -> list[Attempt]:
-        return []
+        return self.attempts
 
     async def list_logs(self, job_id: str, limit: int = 1_000) -> list[LogLine]:
         return []

@@ -1,6 +1,7 @@
 """`WorkerSession`: what a pipeline reports is stored once, in order, whatever the database does."""
 
 import asyncio
+import dataclasses
 import json
 import logging
 import math
@@ -19,8 +20,8 @@ from app.domain.errors import (
     JobCancelledError,
     LeaseLostError,
 )
-from app.domain.jobs import Claim, LogLine, Progress, Usage
-from app.domain.lifecycle import Completed, decide
+from app.domain.jobs import Attempt, AttemptOutcome, Cause, Claim, LogLine, Progress, Usage
+from app.domain.lifecycle import Completed, Verdict, decide
 from app.pipelines.interface import PipelineContext
 from app.worker import session as module
 from app.worker.logs import LogBuffer
@@ -394,6 +395,46 @@ async def test_the_end_is_written_until_the_database_has_taken_it(
     assert await worker.session.finish(verdict, Usage()) is won
 
     assert worker.store.finished == [(JOB.claim, verdict)]
+
+
+def ended_as(verdict: Verdict, **changes: Any) -> Attempt:
+    """The row of an attempt that has ended so."""
+    fields: dict[str, Any] = {
+        **{field.name: None for field in dataclasses.fields(Attempt)},
+        "claim_no": JOB.claim_no,
+        "attempt": JOB.attempt,
+        "node_id": "node",
+        "started_at": JOB.claimed_at,
+        "ended_at": JOB.claimed_at,
+        "outcome": verdict.outcome,
+        "cause": verdict.cause,
+        **changes,
+    }
+    return Attempt(**fields)
+
+
+@pytest.mark.parametrize(
+    ("is_away_first", "changes", "has_settled"),
+    [
+        # The answer of the first try got lost, its commit did not.
+        (True, {}, True),
+        # Somebody else has ended the attempt, or another attempt ended so.
+        (True, {"outcome": AttemptOutcome.LOST, "cause": Cause.NODE_LOST}, False),
+        (True, {"claim_no": JOB.claim_no + 1}, False),
+        # The very first answer says that somebody else did.
+        (False, {}, False),
+    ],
+)
+async def test_an_end_whose_answer_got_lost_is_known_for_its_own(
+    worker: Worker, changes: dict[str, Any], *, is_away_first: bool, has_settled: bool
+) -> None:
+    verdict = decide(Completed("1"), JOB)
+    worker.store.has_finish_won = False
+    worker.store.attempts = [ended_as(verdict, **changes)]
+    if is_away_first:
+        worker.store.faults += [("finish_job", AWAY)]
+
+    assert await worker.session.finish(verdict, Usage()) is has_settled
 
 
 # -- the lost claim ---------------------------------------------------------------------------

@@ -1,34 +1,26 @@
 """`PostgresJobsDB`: the jobs in PostgreSQL, one method per named statement and no SQL text.
 
-Connects lazily and keeps a small pool. It knows the store only: no scheduling, no processes.
+It knows the store only: no scheduling, no processes.
 """
 
 import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
-import asyncpg
-from asyncpg.pool import PoolConnectionProxy
-
 from app.db.ids import as_uuid, new_id
+from app.db.postgres.calls import PostgresCalls
 from app.db.postgres.connections import (
     COMMAND_TIMEOUT_SECONDS,
-    PING_TIMEOUT_SECONDS,
-    close_quietly,
-    create_pool,
     unavailable_errors,
 )
-from app.db.postgres.listener import DebouncedNotify, WakeUpListener
+from app.db.postgres.listener import WakeUpListener
 from app.db.postgres.rows import finish_arguments, job_from_row, job_uuid
-from app.db.postgres.statements import STATEMENTS
 from app.domain.errors import (
     DatabaseUnavailableError,
     IllegalTransitionError,
     JobNotFoundError,
-    LeaseLostError,
 )
 from app.domain.jobs import (
     INLINE_PAYLOAD_BYTES,
@@ -57,12 +49,11 @@ from app.telemetry import Telemetry, default_telemetry
 
 MAX_POOL_CONNECTIONS: Final = 8
 
-_Row = TypeVar("_Row")
 _INSERT_TRIES: Final = 2
 _CONTROL_TRIES: Final = 3
 
 
-class PostgresJobsDB:
+class PostgresJobsDB(PostgresCalls):
     """`DBInterface` on PostgreSQL 15 or newer.
 
     Args:
@@ -89,35 +80,16 @@ class PostgresJobsDB:
         notify: bool = True,
         telemetry: Telemetry | None = None,
     ) -> None:
-        self._dsn = dsn
+        super().__init__(
+            dsn,
+            application_name,
+            max_connections=max_connections,
+            command_timeout_seconds=command_timeout_seconds,
+            notify=notify,
+        )
         self._listen_dsn = listen_dsn or dsn
-        self._application_name = application_name
         self._default_pipeline = default_pipeline
-        self._max_connections = max_connections
-        self._command_timeout_seconds = command_timeout_seconds
-        self._is_notifying = notify
         self._telemetry = telemetry or default_telemetry()
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
-        self._notify: DebouncedNotify | None = None
-        self._opening = asyncio.Lock()
-
-    async def open(self) -> None:
-        """See DBInterface."""
-        await self._connected()
-
-    async def close(self) -> None:
-        """See DBInterface."""
-        pool, self._pool = self._pool, None
-        notify, self._notify = self._notify, None
-        if notify is not None:
-            await notify.close()
-        if pool is not None:
-            await close_quietly(pool)
-
-    async def ping(self) -> None:
-        """See DBInterface."""
-        async with self._borrowed(PING_TIMEOUT_SECONDS) as connection:
-            await connection.fetchval("select 1")
 
     # -- submitting and reading ---------------------------------------------------------------
 
@@ -367,66 +339,3 @@ class PostgresJobsDB:
                 yield wake_up
         finally:
             await listening.aclose()
-
-    # -- plumbing -----------------------------------------------------------------------------
-
-    async def _connected(self) -> "asyncpg.Pool[asyncpg.Record]":
-        async with self._opening:
-            if self._pool is None:
-                if self._is_notifying:
-                    self._notify = DebouncedNotify(await self._new_pool(1))
-                self._pool = await self._new_pool(self._max_connections)
-        return self._pool
-
-    async def _new_pool(self, max_connections: int) -> "asyncpg.Pool[asyncpg.Record]":
-        pool = create_pool(
-            self._dsn, self._application_name, max_connections, self._command_timeout_seconds
-        )
-        async with unavailable_errors():
-            await pool
-        return pool
-
-    def _request_wake_up(self, wake_up: WakeUp) -> None:
-        if self._notify is not None:
-            self._notify.request(wake_up)
-
-    @asynccontextmanager
-    async def _borrowed(
-        self, timeout_seconds: float | None = None
-    ) -> AsyncGenerator["PoolConnectionProxy[asyncpg.Record]", None]:
-        """A connection for one short piece of work; the time-out covers all of it."""
-        pool = await self._connected()
-        async with (
-            unavailable_errors(),
-            asyncio.timeout(timeout_seconds or self._command_timeout_seconds),
-            pool.acquire() as connection,
-        ):
-            try:
-                yield connection
-            except asyncpg.PostgresError:
-                raise
-            except BaseException:
-                # Nobody knows what the connection is in the middle of. When a call is cancelled,
-                # the driver would ask the server to stop and wait for its answer: half a minute
-                # under a silent network, and nobody who gave up waits so.
-                connection.terminate()
-                raise
-
-    async def _execute(self, name: str, *arguments: object) -> None:
-        async with self._borrowed() as connection:
-            await connection.execute(STATEMENTS[name].sql, *arguments)
-
-    async def _fetch_row(self, name: str, *arguments: object) -> asyncpg.Record | None:
-        async with self._borrowed() as connection:
-            return await connection.fetchrow(STATEMENTS[name].sql, *arguments)
-
-    async def _fetch_as(self, row_class: type[_Row], name: str, *arguments: object) -> list[_Row]:
-        async with self._borrowed() as connection:
-            rows = await connection.fetch(STATEMENTS[name].sql, *arguments)
-        return [row_class(**row) for row in rows]
-
-    async def _held(self, name: str, claim: Claim, *arguments: object) -> asyncpg.Record:
-        row = await self._fetch_row(name, UUID(claim.job_id), claim.claim_no, *arguments)
-        if row is None:
-            raise LeaseLostError(claim.job_id, claim.claim_no)
-        return row
