@@ -62,7 +62,7 @@ lock: $(STAMPS)/dev ## Pin the requirements again; UPGRADE=--upgrade takes newer
 		--extra thematic -o requirements/server.txt
 
 clean: ## Remove everything that was built or installed here
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find app migrations tests benchmarks docs requirements -name __pycache__ -prune -exec rm -rf {} +
 
 # pip is the last thing that venv makes, so an interrupted run does not count as done.

@@ -44,6 +44,12 @@ class Store(Protocol):
     async def pause(self, queue: str) -> None:
         """As if somebody had paused the queue."""
 
+    async def let_wait(self, job_id: str, seconds: float) -> None:
+        """As if a pending job had waited for so many seconds more."""
+
+    async def clear(self) -> None:
+        """As if no job, node or queue had ever been."""
+
     def holding(self, job_id: str) -> AbstractAsyncContextManager[None]:
         """Hold the job's row in a transaction of somebody else (ROW_LOCKS)."""
 
@@ -87,6 +93,19 @@ class PostgresStore:
 
     async def pause(self, queue: str) -> None:
         await self._execute("insert into haulage.queues (name, is_paused) values ($1, true)", queue)
+
+    async def let_wait(self, job_id: str, seconds: float) -> None:
+        await self._execute(
+            "update haulage.jobs set run_at = run_at - make_interval(secs => $2) where id = $1",
+            UUID(job_id),
+            seconds,
+        )
+
+    async def clear(self) -> None:
+        # Truncate makes new files: 78 ms against 1 ms with a few rows.
+        await self._execute(
+            "delete from haulage.jobs; delete from haulage.nodes; delete from haulage.queues"
+        )
 
     @asynccontextmanager
     async def holding(self, job_id: str) -> AsyncIterator[None]:
