@@ -295,30 +295,34 @@ class _Work:
             with contextlib.suppress(asyncio.CancelledError):
                 # Waited for, not awaited: whatever the pipeline raises stays inside its task.
                 await asyncio.wait({running})
-        if self._tasks:
+        if left := set(self._tasks):
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait(self._tasks, timeout=LEFT_TASKS_SECONDS)
+                await asyncio.wait(left, timeout=LEFT_TASKS_SECONDS)
         if running.cancelled():
             error = ErrorInfo("CancelledError", "the pipeline cancelled itself")
-            return None if self._is_to_end else Raised(error)
-        failure = running.exception()
-        if failure is not None:
-            return None if self._is_to_end else _outcome_of(failure)
-        outcome = running.result()
-        # To leave by sys.exit is one way of obeying; a result counts all the same.
-        return None if self._is_to_end and not isinstance(outcome, Completed) else outcome
+            outcome: Outcome = Raised(error)
+        elif (failure := running.exception()) is not None:
+            outcome = _outcome_of(failure)
+        else:
+            outcome = running.result()
+        # An error of a job that was told to end, or its exit, is part of that end; what it has
+        # completed counts all the same.
+        is_complete = isinstance(outcome, Completed | NothingToDo)
+        return None if self._is_to_end and not is_complete else outcome
 
     async def _run(self, session: WorkerSession, db: DBInterface) -> Outcome:
+        self.has_begun = True
         try:
             pipeline = _load_analysis(self._target, json.loads(self._constructor_args))
         except PipelineLoadError as error:
             return Raised(describe_exception(error), Cause.LOAD_FAILED)
+        finally:
+            self.end_copy()
         self.reports.tell(Report.LOADED)
         text = self._job.payload
         if text is None:
             text = await session.insist(lambda: db.load_payload(self._job.claim))
         payload = json.loads(text)
-        self.has_begun = True
         asyncio.get_running_loop().set_task_factory(self._started)
         _is_pipelines.set(True)
         try:
@@ -329,10 +333,12 @@ class _Work:
                 # Now: on the next turn of the loop one of them could already block it.
                 for task in self._tasks:
                     task.cancel()
-            return await _stored(result)
+            # Kept here too: a task that was left may yet end the loop.
+            self._outcome = await _stored(result)
         except (SystemExit, KeyboardInterrupt) as error:
             # An exit in a pipeline means its own failure; it must not end the worker's loop.
             return Raised(describe_exception(error))
+        return self._outcome
 
     def _started(
         self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any

@@ -81,6 +81,25 @@ async def exit_by_sigterm(payload: Mapping[str, Any], context: Any) -> None:
     await asyncio.sleep(600)
 
 
+async def exit_in_the_middle_by_sigterm(payload: Mapping[str, Any], context: Any) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    await context.progress(0.5, "waiting")
+    time.sleep(600)  # noqa: ASYNC251  the handler runs in here
+
+
+async def exit_when_left(payload: Mapping[str, Any], context: Any) -> str:
+    context.kept = asyncio.create_task(_exit_when_cancelled())
+    await asyncio.sleep(0)
+    return "done"
+
+
+async def _exit_when_cancelled() -> None:
+    try:
+        await asyncio.sleep(600)
+    finally:
+        sys.exit(3)
+
+
 async def cancel_by_sigterm(payload: Mapping[str, Any], context: Any) -> None:
     task = asyncio.current_task()
     assert task is not None

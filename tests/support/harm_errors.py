@@ -72,6 +72,13 @@ class LyingError(Exception):
         return super().__getattribute__(name)
 
 
+class FalseError(Exception):
+    """Counts as nothing."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
 class OwnBaseError(BaseException):
     """Not meant to be caught by anybody."""
 

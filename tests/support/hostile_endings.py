@@ -94,6 +94,7 @@ ENDINGS = [
     _timed_out("block-in-c"),
     _timed_out("swallow-sigterm"),
     _timed_out("exit-by-sigterm"),
+    _timed_out("exit-in-the-middle-by-sigterm"),
     _timed_out("cancel-by-sigterm"),
     _timed_out("fail-by-sigterm"),
     _completed("leave-grandchildren"),
@@ -104,6 +105,7 @@ ENDINGS = [
     _completed("leave-busy-threads"),
     _completed("leave-tasks"),
     _completed("leave-endless-tasks"),
+    _raised("exit-when-left", "SystemExit", "3"),
 ]
 
 ERRORS = [
@@ -111,7 +113,7 @@ ERRORS = [
         _raised("raise-it", error, "as the payload says", error=error)
         for error in (
             *("OwnBaseError", "KeyboardInterrupt", "GeneratorExit", "MemoryError"),
-            *("StopAsyncIteration", "Nameless", "LyingError"),
+            *("StopAsyncIteration", "Nameless", "LyingError", "FalseError"),
         )
     ),
     _raised("raise-it", "RuntimeError", "coroutine raised StopIteration", error="StopIteration"),

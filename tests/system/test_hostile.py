@@ -156,7 +156,12 @@ def test_a_hostile_job_that_was_spawned_harms_nobody_either(
 # -- what a job makes of being told to end --------------------------------------------------------
 
 # Libraries and frameworks install handlers too; each of these ends by an error of its own making.
-HANDLERS = ["exit-by-sigterm", "cancel-by-sigterm", "fail-by-sigterm"]
+HANDLERS = [
+    "exit-by-sigterm",
+    "exit-in-the-middle-by-sigterm",
+    "cancel-by-sigterm",
+    "fail-by-sigterm",
+]
 
 
 @pytest.mark.parametrize("harm", HANDLERS)
