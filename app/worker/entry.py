@@ -55,7 +55,7 @@ from app.worker.isolation import end_group, isolate, usage
 from app.worker.loading import _load_analysis
 from app.worker.logs import LogBuffer, OutputCapture
 from app.worker.reports import Report, ReportWriter
-from app.worker.session import WorkerSession
+from app.worker.session import RETRY_CAP_SECONDS, WorkerSession
 from app.worker.threads import in_thread
 
 CONNECT_PATIENCE_SECONDS: Final = 30.0
@@ -271,7 +271,8 @@ class _Work:
                 await db.report_started(self._job.claim, os.getpid())
             except DatabaseUnavailableError:
                 self.reports.sign()
-                await asyncio.sleep(retry_delay_seconds(failures))
+                # Soon again: meanwhile it occupies a slot.
+                await asyncio.sleep(retry_delay_seconds(failures, max_seconds=RETRY_CAP_SECONDS))
             else:
                 return
 

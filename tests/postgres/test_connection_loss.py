@@ -397,3 +397,14 @@ async def _states(observer: "asyncpg.Connection[asyncpg.Record]") -> set[str]:
 
 async def _have_all_gone(observer: "asyncpg.Connection[asyncpg.Record]") -> bool:
     return not await _states(observer)
+
+
+async def test_a_session_that_takes_no_writes_any_more_does_not_answer_a_ping(
+    db: PostgresJobsDB,
+) -> None:
+    await db.ping()
+    async with db._borrowed() as connection:
+        await connection.execute("set default_transaction_read_only = on")
+
+    with pytest.raises(DatabaseUnavailableError, match="no writes"):
+        await db.ping()

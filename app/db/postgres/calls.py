@@ -20,7 +20,7 @@ from app.db.postgres.connections import (
 )
 from app.db.postgres.listener import DebouncedNotify
 from app.db.postgres.statements import STATEMENTS
-from app.domain.errors import LeaseLostError
+from app.domain.errors import DatabaseUnavailableError, LeaseLostError
 from app.domain.jobs import Claim, WakeUp
 
 _Row = TypeVar("_Row")
@@ -63,7 +63,8 @@ class PostgresCalls:
     async def ping(self) -> None:
         """See DBInterface."""
         async with self._borrowed(PING_TIMEOUT_SECONDS) as connection:
-            await connection.fetchval("select 1")
+            if await connection.fetchval("show transaction_read_only") == "on":
+                raise DatabaseUnavailableError("the server takes no writes")
 
     async def _connected(self) -> "asyncpg.Pool[asyncpg.Record]":
         async with self._opening:
