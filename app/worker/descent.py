@@ -9,7 +9,7 @@ its place in the tree has been looked at anew, since ids are given to strangers.
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -92,7 +92,10 @@ def descendants(root: int) -> dict[int, int]:
 
 def kill_descendants(root: int) -> bool:
     """SIGKILL for everything below `root`, once; whether anything of it was alive."""
-    return _kill_all({pid: partial(_is_child, p) for pid, p in descendants(root).items()})
+    # Once its parent is killed a child is handed to the root, if that is a guard.
+    return _kill_all(
+        {pid: partial(_is_child, {parent, root}) for pid, parent in descendants(root).items()}
+    )
 
 
 def kill_marked(mark: Mark, session: int | None) -> bool:
@@ -129,7 +132,8 @@ def kill_if(pid: int, is_wanted: Callable[[ProcessStatus], bool]) -> bool:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return False
-    except OSError:  # an old kernel, or no descriptor left: then without the pin
+    except (AttributeError, OSError):
+        # Not Linux, an old kernel, or no descriptor left: then without the pin.
         pidfd = None
     try:
         status = status_of(pid)
@@ -153,8 +157,8 @@ def is_group_alive(group: int) -> bool:
     return not pids or any(s.group == group and s.is_alive for s in found if s is not None)
 
 
-def _is_child(parent: int, status: ProcessStatus) -> bool:
-    return status.parent == parent
+def _is_child(parents: Collection[int], status: ProcessStatus) -> bool:
+    return status.parent in parents
 
 
 def _kill_all(wanted: Mapping[int, Callable[[ProcessStatus], bool]]) -> bool:
