@@ -123,6 +123,20 @@ async def test_a_forkserver_that_does_not_answer_is_replaced_and_the_loop_goes_o
     assert not process_exists(old)
 
 
+async def test_a_process_that_came_up_while_its_manager_was_frozen_is_kept(
+    launcher: WorkerLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As a node finds it that wakes up: the time is over, and the answer is on its way.
+    monkeypatch.setattr(launching, "START_SECONDS", 0.0)
+    monkeypatch.setattr(launching, "LATE_SECONDS", 20.0)
+    before = forkserver_pid()
+
+    worker = await launched(launcher)
+
+    assert isinstance(await outcome_of(worker), Died)
+    assert forkserver_pid() == before
+
+
 async def test_a_payload_larger_than_a_pipe_does_not_hang_at_a_forkserver_that_is_stopped(
     launcher: WorkerLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
