@@ -17,17 +17,24 @@ from typing import Final
 from app.domain.jobs import Claim
 
 _DEAD: Final = "ZX"
+# Where the fields that follow the name have the start.
+_STARTED: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """The first fields of /proc/<pid>/stat."""
+    """The first fields of /proc/<pid>/stat.
+
+    Attributes:
+        started_ticks: when it started, since the boot; with its id that is its identity.
+    """
 
     name: str
     state: str
     parent: int
     group: int
     session: int
+    started_ticks: int
 
     @property
     def is_alive(self) -> bool:
@@ -60,10 +67,10 @@ def status_of(pid: int) -> ProcessStatus | None:
     text = _read(f"/proc/{pid}/stat").decode("utf-8", "replace")
     head, _, tail = text.rpartition(")")
     fields = tail.split()
-    if len(fields) < 4:  # noqa: PLR2004  state, parent, group, session
+    if len(fields) <= _STARTED:
         return None
-    name = head.partition("(")[2]
-    return ProcessStatus(name, fields[0], int(fields[1]), int(fields[2]), int(fields[3]))
+    name, numbers = head.partition("(")[2], (int(fields[n]) for n in (1, 2, 3, _STARTED))
+    return ProcessStatus(name, fields[0], *numbers)
 
 
 def children(pid: int) -> set[int]:

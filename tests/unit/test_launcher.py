@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import AsyncGenerator
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -330,6 +331,14 @@ async def test_a_sigkill_while_the_system_ran_out_of_memory_is_told_apart(
 async def test_a_group_is_ended_where_there_is_no_guard(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
 ) -> None:
+    asking: set[str] = set()
+    ask: property = vars(BaseProcess)["exitcode"]
+
+    def exit_code(process: BaseProcess) -> Any:
+        asking.add(threading.current_thread().name)
+        return ask.__get__(process)
+
+    monkeypatch.setattr(BaseProcess, "exitcode", property(exit_code))
     monkeypatch.setattr(guard, "HAS_GUARD", False)
     monkeypatch.setattr(launching, "worker_entry", unguarded.worker_entry)
     launcher = WorkerLauncher("spawn", MockDatabase, Telemetry())
@@ -364,3 +373,4 @@ async def test_a_group_is_ended_where_there_is_no_guard(
         case _:
             assert "SIGTERM" in getattr(outcome, "description", "")
     await launcher.close(2.0)
+    assert asking == {"haulage-starts"}
