@@ -56,13 +56,14 @@ class LimitEnforcer:
         """Begin to end what exceeds a limit by what is known now."""
         self._excuse_standstill()
         workers = {worker.job.claim: worker for worker in self._processes.values()}
-        overdue = recovery.find_overdue([worker.seen() for worker in workers.values()])
-        for claim, outcome in overdue.items():
+        seen = {claim: worker.seen() for claim, worker in workers.items()}
+        for claim, outcome in recovery.find_overdue(seen.values()).items():
             worker = workers[claim]
             if worker.stop_reason is None:
                 self._telemetry.emit("job.overdue", job=claim.job_id, reason=outcome.description)
             worker.stop(outcome)
-            if _is_runaway(outcome, worker):
+            # Who stores an outcome heeds no SIGTERM, and the ladder leaves it alone.
+            if seen[claim].is_storing or _is_runaway(outcome, worker):
                 worker.kill()
 
     def _excuse_standstill(self) -> None:

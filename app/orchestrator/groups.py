@@ -3,28 +3,27 @@
 import contextlib
 import os
 import signal
-from multiprocessing.process import BaseProcess
 
 from app.worker.descent import is_group_alive
 
 
-def signal_group(process: BaseProcess, number: int) -> None:
-    """Signal the group that the worker leads, and the worker itself."""
-    pid = process.pid or 0
-    if process.exitcode is not None and _exists(pid):
-        return  # once it is reaped, the pid may be given to a stranger
+def signal_group(pid: int, number: int) -> None:
+    """Signal the group that a worker leads which has not ended, and the worker itself."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
     # A worker that was started a moment ago may not lead a group yet.
-    if process.exitcode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
 
 
-def kill_group(process: BaseProcess) -> bool:
-    """SIGKILL for what is left of the group; whether anything was."""
-    pid = process.pid or 0
-    if process.exitcode is not None and _exists(pid):
+def kill_group(pid: int, *, is_reaped: bool) -> bool:
+    """SIGKILL for what is left of the group; whether anything was.
+
+    Args:
+        is_reaped: whether the status of the worker that led it has been taken. From then on a
+            process with its id is a stranger, and there is none while the group has members.
+    """
+    if is_reaped and _exists(pid):
         return False
     with contextlib.suppress(PermissionError):
         try:

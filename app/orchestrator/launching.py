@@ -40,6 +40,7 @@ from app.worker.guard import HAS_GUARD
 
 PRELOAD: Final = ("app.worker.entry", "app.db.postgres.adapter", "asyncpg")
 START_SECONDS: Final = 10.0
+LATE_SECONDS: Final = 0.5
 WARM_UP_SECONDS: Final = 30.0
 UNWANTED_SECONDS: Final = 1.0
 EXIT_CODE_SECONDS: Final = 0.5
@@ -182,8 +183,7 @@ class WorkerLauncher:
             return
         self._context.set_forkserver_preload(list(PRELOAD))
         counted = asyncio.wrap_future(self._thread.submit(self._count_missing))
-        await asyncio.wait({counted}, timeout=WARM_UP_SECONDS)
-        if not counted.done():
+        if not await _is_done(counted, WARM_UP_SECONDS):
             self._end_starters()
         missing = counted.result() if counted.done() else len(PRELOAD)
         if missing != 0:
@@ -200,12 +200,12 @@ class WorkerLauncher:
         started = self._thread.submit(partial(self._start, job, registration))
         answer = asyncio.wrap_future(started)
         try:
-            await asyncio.wait({answer}, timeout=START_SECONDS)
+            is_answered = await _is_done(answer, START_SECONDS)
         except asyncio.CancelledError:
             answer.cancel()
             started.add_done_callback(self._end_unwanted)
             raise
-        if not answer.done():
+        if not is_answered:
             answer.cancel()
             started.add_done_callback(self._end_unwanted)
             self._end_starters()
@@ -295,6 +295,14 @@ class WorkerLauncher:
             tracker = getattr(resource_tracker, "_resource_tracker", None)
             started = children_of(us, self._thread.native_id)
             _kill_beginners(started - {getattr(tracker, "_pid", None)}, us)
+
+
+async def _is_done(answer: "asyncio.Future[Any]", timeout_seconds: float) -> bool:
+    """Whether the launcher's thread answers within the time-out."""
+    await asyncio.wait({answer}, timeout=timeout_seconds)
+    # A node that was frozen wakes up with its time over, and the answer only on its way.
+    await asyncio.wait({answer}, timeout=LATE_SECONDS)
+    return answer.done()
 
 
 def _kill_beginners(pids: set[int], parent: int) -> None:

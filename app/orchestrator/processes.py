@@ -18,23 +18,15 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Final, Protocol
 
-from app.domain.jobs import Cause, ClaimedJob, Usage
-from app.domain.lifecycle import (
-    Cancelled,
-    Died,
-    Interrupted,
-    NodeLost,
-    NotConnected,
-    NotStarted,
-    Outcome,
-    Overran,
-    Released,
-)
+from app.domain.jobs import ClaimedJob, Usage
+from app.domain.lifecycle import Cancelled, NodeLost, NotStarted, Outcome, Overran, Released
+from app.orchestrator.destroying import Destroyer
+from app.orchestrator.exits import OWN_EXIT_CODES, outcome_of_exit, outcome_of_worker
 from app.orchestrator.groups import kill_group, signal_group
 from app.orchestrator.recovery import LiveWorker
 from app.orchestrator.reports import ReportReader
 from app.worker import guard
-from app.worker.descent import Mark, kill_descendants, kill_marked
+from app.worker.descent import Mark, kill_marked
 from app.worker.entry import ExitCode
 
 # How long a guard may take to end everything before that is done from outside.
@@ -44,17 +36,6 @@ GROUP_END_SECONDS: Final = 2.0
 # What multiprocessing reports where it lost the status: never taken at its word.
 _UNKNOWN_EXIT_CODE: Final = 255
 _RECHECK_SECONDS: Final = 0.01
-_KILL_ROUNDS: Final = 5
-
-_FAILED_STEP: Final = {
-    ExitCode.NO_LOGGING: "its logging could not be set up",
-    ExitCode.NO_EVENT_LOOP: "it got no event loop",
-    ExitCode.BROKEN: "an error while it ran or reported the job, see the service's log",
-}
-
-# Everything but SETTLED, after which there is nothing left to say.
-_OWN_EXIT_CODES: Final = frozenset(ExitCode) - {ExitCode.SETTLED}
-_INTERRUPTED: Final = "the worker was ended by SIGTERM from outside, or from its own job"
 
 StopReason = Cancelled | Released | Overran | NodeLost | NotStarted
 
@@ -96,6 +77,7 @@ class WorkerProcess:
         self._owner = owner
         self._mark = Mark.of(job.claim)
         self._pidfd, self._is_gone = _open_pidfd(self.pid)
+        self._destroyer = Destroyer(self.pid)
         self._term_sent: float | None = None
         self._kill_sent: float | None = None
         self._lost_exit_code: int | None = None
@@ -206,8 +188,8 @@ class WorkerProcess:
 
     def has_ended(self) -> bool:
         """Whether the process is gone; with a guard that means: nothing of the job is left."""
-        if self._is_gone:
-            return True
+        if self._is_gone or self._is_closed:
+            return self._is_gone
         if self._pidfd is None:
             return bool(wait([self._process.sentinel], timeout=0))
         poller = select.poll()
@@ -225,16 +207,18 @@ class WorkerProcess:
             self._signal(signal.SIGTERM)
 
     def escalate(self, grace_seconds: float) -> bool:
-        """Go on with what is overdue: SIGTERM -> kill -> destroy; whether it did."""
+        """Go on with what is overdue: SIGTERM -> kill -> destroy; whether it did.
+
+        What has been killed is ended at any cost. SIGTERM alone cuts no storing short.
+        """
         now = time.monotonic()
         # A guard also kills on its own, when its worker has ended.
         killing_since = self._kill_sent or self._reports.exited_at
         if killing_since is not None:
             if now - killing_since < GUARD_SECONDS:
                 return False
-            self.destroy()
-            return True
-        if self._term_sent is None or now - self._term_sent < grace_seconds:
+            return self._begin_to_destroy()
+        if self._term_sent is None or now - self._term_sent < grace_seconds or self.has_outcome:
             return False
         self.kill()
         return True
@@ -248,14 +232,18 @@ class WorkerProcess:
         self._signal(signal.SIGCONT)
 
     def destroy(self) -> None:
-        """End everything from outside, the guard last: it does not answer."""
-        if not guard.HAS_GUARD:
-            signal_group(self._process, signal.SIGKILL)
-        elif not self.has_ended():
-            for _ in range(_KILL_ROUNDS):
-                if not kill_descendants(self.pid):
-                    break
-            self._signal(signal.SIGKILL)
+        """End everything from outside, the guard last: it does not answer.
+
+        It goes on in a thread where that takes more than a moment.
+        """
+        self._begin_to_destroy()
+        self._destroyer.wait()
+
+    def _begin_to_destroy(self) -> bool:
+        if guard.HAS_GUARD:
+            return not self.has_ended() and self._destroyer.begin()
+        self._signal(signal.SIGKILL)
+        return True
 
     async def end_group(self) -> bool:
         """Return when nothing of the job is left, within a few seconds; whether that is so.
@@ -271,28 +259,32 @@ class WorkerProcess:
         if self._reports.ended is not None:
             return self.has_ended()
         # No guard has said that it is over.
+        if not guard.HAS_GUARD:
+            self._lost_exit_code = await self._owner.exit_code(self._process)
         end = time.monotonic() + GROUP_END_SECONDS
         while is_left := await asyncio.to_thread(self._sweep):
             if time.monotonic() > end:
                 break
             await asyncio.sleep(_RECHECK_SECONDS)
-        self._lost_exit_code = await self._owner.exit_code(self._process)
+        if self._lost_exit_code is None:
+            self._lost_exit_code = await self._owner.exit_code(self._process)
         return self.has_ended() and not is_left
 
     def _sweep(self) -> bool:
         """Kill what a guard that is gone has left; whether anything was."""
         if guard.HAS_GUARD:
             return kill_marked(self._mark, self._reports.worker_pid)
-        return kill_group(self._process)
+        return kill_group(self.pid, is_reaped=self._lost_exit_code is not None)
 
     def end_at_once(self, timeout_seconds: float) -> None:
-        """Kill, wait, destroy and close without an event loop: for one that nobody wants."""
+        """Kill, wait, destroy and close, in the launcher's thread: for one that nobody wants."""
         self.kill()
         if not self._wait(timeout_seconds):
             self.destroy()
             self._wait(timeout_seconds)
         self._reports.drain()
         if self._reports.ended is None:
+            self._lost_exit_code = self._process.exitcode
             end = time.monotonic() + timeout_seconds
             while self._sweep() and time.monotonic() < end:
                 time.sleep(_RECHECK_SECONDS)
@@ -311,47 +303,18 @@ class WorkerProcess:
         is_its_own = self._is_own_exit(code)
         if self.stop_reason is not None and not (is_its_own and code == ExitCode.SETTLED):
             return self.stop_reason
-        if is_its_own and code in _OWN_EXIT_CODES:
-            return self._own_exit(ExitCode(code))
-        match code:
-            case None:
-                return Died(Cause.WORKER_LOST, "worker is gone, its exit status is unknown")
-            case int() if code == -signal.SIGTERM:
-                return Interrupted(_INTERRUPTED)
-            case int() if code == -signal.SIGKILL and self._is_out_of_memory():
-                description = "worker was ended by SIGKILL: the system was out of memory"
-                return Died(Cause.OUT_OF_MEMORY, description, signal=signal.SIGKILL)
-            case int() if code < 0:
-                return Died(
-                    Cause.SIGNAL, f"worker was ended by {_signal_name(-code)}", signal=-code
-                )
-            case ExitCode.SETTLED:
-                description = "worker ended with exit code 0 without storing a result"
-                return Died(Cause.EXIT_CODE, description, exit_code=0)
-            case _:
-                return Died(Cause.EXIT_CODE, f"worker ended with exit code {code}", exit_code=code)
-
-    @staticmethod
-    def _own_exit(code: ExitCode) -> Outcome | None:
-        match code:
-            case ExitCode.CLAIM_LOST:
-                return None
-            case ExitCode.NOT_CONNECTED:
-                return NotConnected("the worker could not connect to the database")
-            case ExitCode.TERMINATED:
-                return Interrupted(_INTERRUPTED)
-            case _:
-                description = f"worker failed by itself: {_FAILED_STEP[code]}"
-                return Died(Cause.WORKER_BROKEN, description, exit_code=code)
+        if is_its_own and code in OWN_EXIT_CODES:
+            return outcome_of_worker(ExitCode(code))
+        return outcome_of_exit(code, is_out_of_memory=self._is_out_of_memory())
 
     def close(self) -> None:
         """Give back every descriptor; what has not ended is closed when it has."""
         self.unwatch()
         if self._is_closed:
             return
+        self._is_gone = self.has_ended()
         self._is_closed = True
         if self._pidfd is not None:
-            self._is_gone = self.has_ended()
             os.close(self._pidfd)
             self._pidfd = None
         self._reports.close()
@@ -362,12 +325,12 @@ class WorkerProcess:
     def _is_own_exit(self, code: int | None) -> bool:
         """Whether an exit code means what `ExitCode` says, and not what the job means by it."""
         # A guard that is gone without a word has told nothing of its worker either.
-        has_guard_failed = guard.HAS_GUARD and self._reports.ended is None
+        has_guard_failed = guard.HAS_GUARD and self._reports.exit_code is None
         return has_guard_failed or self._reports.left_by == code
 
     def _exit_code(self) -> int | None:
-        if self._reports.ended is not None:
-            return self._reports.ended.exit_code
+        if self._reports.exit_code is not None:
+            return self._reports.exit_code
         code = self._lost_exit_code
         if code is None or code == _UNKNOWN_EXIT_CODE:
             return None
@@ -383,10 +346,15 @@ class WorkerProcess:
         return (self._count_oom_kills() or 0) > self._oom_kills_before
 
     def _signal(self, number: int) -> None:
+        if self.has_ended() or self._is_closed:
+            return
         if not guard.HAS_GUARD:
-            signal_group(self._process, number)
-        elif self._pidfd is not None:
-            with contextlib.suppress(ProcessLookupError):
+            signal_group(self.pid, number)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if self._pidfd is None:
+                os.kill(self.pid, number)
+            else:
                 signal.pidfd_send_signal(self._pidfd, number)
 
 
@@ -398,10 +366,3 @@ def _open_pidfd(pid: int) -> tuple[int | None, bool]:
         return None, True
     except (AttributeError, OSError):  # not Linux
         return None, False
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

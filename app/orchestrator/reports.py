@@ -51,6 +51,12 @@ class ReportReader:
         self.left_by: int | None = None
         self.exited_at: float | None = None
         self.ended: Ended | None = None
+        self._exited: int | None = None
+
+    @property
+    def exit_code(self) -> int | None:
+        """The worker's, negative for a signal; None where its guard has not told of its end."""
+        return self._exited if self.ended is None else self.ended.exit_code
 
     def poll(self, max_bytes: int = MAX_READ_BYTES) -> int:
         """Take in what is there; how many bytes that was."""
@@ -115,11 +121,12 @@ class ReportReader:
                     self.has_outcome = True
                 case [Report.LEAVING, code_of_its_own]:
                     self.left_by = int(code_of_its_own)
-                case [Report.ENDED, "exit" | "signal" as how, number, cpu, peak]:
-                    # Nobody writes after the guard, so the last one is true.
-                    self.ended = _ended(how, int(number), float(cpu), int(peak))
-                case [Report.EXITED]:
+                # Nobody writes after the guard, so the last one of each is true.
+                case [Report.EXITED, "exit" | "signal" as how, number]:
+                    self._exited = _exit_code(how, int(number))
                     self.exited_at = self.exited_at or now
+                case [Report.ENDED, "exit" | "signal" as how, number, cpu, peak]:
+                    self.ended = _ended(_exit_code(how, int(number)), float(cpu), int(peak))
                 case [Report.ALIVE]:
                     pass
                 case _:
@@ -127,8 +134,16 @@ class ReportReader:
             self.last_sign = now
 
 
-def _ended(how: str, number: int, cpu_seconds: float, peak_bytes: int) -> Ended:
-    """ValueError for numbers that no guard tells, and no table would take."""
-    if not (0 <= number < 256 and 0 <= cpu_seconds < 1e12 and 0 <= peak_bytes < 1 << 62):  # noqa: PLR2004
-        raise ValueError(number, cpu_seconds, peak_bytes)
-    return Ended(number if how == "exit" else -number, Usage(peak_bytes, cpu_seconds))
+# Both raise ValueError for numbers that no guard tells, and no table would take.
+
+
+def _exit_code(how: str, number: int) -> int:
+    if not 0 <= number < 256:  # noqa: PLR2004
+        raise ValueError(number)
+    return number if how == "exit" else -number
+
+
+def _ended(exit_code: int, cpu_seconds: float, peak_bytes: int) -> Ended:
+    if not (0 <= cpu_seconds < 1e12 and 0 <= peak_bytes < 1 << 62):  # noqa: PLR2004
+        raise ValueError(cpu_seconds, peak_bytes)
+    return Ended(exit_code, Usage(peak_bytes, cpu_seconds))

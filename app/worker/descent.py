@@ -9,7 +9,7 @@ its place in the tree has been looked at anew, since ids are given to strangers.
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -17,17 +17,24 @@ from typing import Final
 from app.domain.jobs import Claim
 
 _DEAD: Final = "ZX"
+# Where the fields that follow the name have the start.
+_STARTED: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """The first fields of /proc/<pid>/stat."""
+    """The first fields of /proc/<pid>/stat.
+
+    Attributes:
+        started_ticks: when it started, since the boot; with its id that is its identity.
+    """
 
     name: str
     state: str
     parent: int
     group: int
     session: int
+    started_ticks: int
 
     @property
     def is_alive(self) -> bool:
@@ -60,10 +67,10 @@ def status_of(pid: int) -> ProcessStatus | None:
     text = _read(f"/proc/{pid}/stat").decode("utf-8", "replace")
     head, _, tail = text.rpartition(")")
     fields = tail.split()
-    if len(fields) < 4:  # noqa: PLR2004  state, parent, group, session
+    if len(fields) <= _STARTED:
         return None
-    name = head.partition("(")[2]
-    return ProcessStatus(name, fields[0], int(fields[1]), int(fields[2]), int(fields[3]))
+    name, numbers = head.partition("(")[2], (int(fields[n]) for n in (1, 2, 3, _STARTED))
+    return ProcessStatus(name, fields[0], *numbers)
 
 
 def children(pid: int) -> set[int]:
@@ -92,7 +99,10 @@ def descendants(root: int) -> dict[int, int]:
 
 def kill_descendants(root: int) -> bool:
     """SIGKILL for everything below `root`, once; whether anything of it was alive."""
-    return _kill_all({pid: partial(_is_child, p) for pid, p in descendants(root).items()})
+    # Once its parent is killed a child is handed to the root, if that is a guard.
+    return _kill_all(
+        {pid: partial(_is_child, {parent, root}) for pid, parent in descendants(root).items()}
+    )
 
 
 def kill_marked(mark: Mark, session: int | None) -> bool:
@@ -129,7 +139,8 @@ def kill_if(pid: int, is_wanted: Callable[[ProcessStatus], bool]) -> bool:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return False
-    except OSError:  # an old kernel, or no descriptor left: then without the pin
+    except (AttributeError, OSError):
+        # Not Linux, an old kernel, or no descriptor left: then without the pin.
         pidfd = None
     try:
         status = status_of(pid)
@@ -153,8 +164,8 @@ def is_group_alive(group: int) -> bool:
     return not pids or any(s.group == group and s.is_alive for s in found if s is not None)
 
 
-def _is_child(parent: int, status: ProcessStatus) -> bool:
-    return status.parent == parent
+def _is_child(parents: Collection[int], status: ProcessStatus) -> bool:
+    return status.parent in parents
 
 
 def _kill_all(wanted: Mapping[int, Callable[[ProcessStatus], bool]]) -> bool:

@@ -28,7 +28,7 @@ from app.worker.descent import kill_descendants
 from app.worker.reports import Report, ReportWriter
 
 HAS_GUARD: Final = sys.platform == "linux"
-KILL_SIGNAL: Final = signal.SIGUSR1 if HAS_GUARD else signal.SIGTERM
+KILL_SIGNAL: Final = signal.SIGUSR1
 # A shell's way to say in an exit code that a signal ended a process.
 SIGNAL_BASE: Final = 128
 
@@ -171,8 +171,8 @@ class _Guard:
                 self._has_to_stop = False
                 self._pass_on(signal.SIGTERM)
             if self._status is not None and not self._has_told:
-                self._has_told = True
-                self._reports.tell(Report.EXITED)
+                # Until there is room for it: it may be all that is heard of the end.
+                self._has_told = self._reports.tell_apart(Report.EXITED, *self._end())
             if self._is_ending:
                 # Again and again: what is being killed may still be forking.
                 kill_descendants(os.getpid())
@@ -214,13 +214,17 @@ class _Guard:
             os.kill(self._worker, number)
 
     def _say_farewell(self) -> int:
-        code = _BROKEN if self._status is None else os.waitstatus_to_exitcode(self._status)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         self._reports.tell_last(
             Report.ENDED,
-            "exit" if code >= 0 else "signal",
-            abs(code),
+            *self._end(),
             f"{used.ru_utime + used.ru_stime:.6f}",
             used.ru_maxrss * 1_024,
         )
-        return code if code >= 0 else SIGNAL_BASE - code
+        how, number = self._end()
+        return number if how == "exit" else SIGNAL_BASE + number
+
+    def _end(self) -> tuple[str, int]:
+        """How the worker ended, as reports tell it."""
+        code = _BROKEN if self._status is None else os.waitstatus_to_exitcode(self._status)
+        return "exit" if code >= 0 else "signal", abs(code)

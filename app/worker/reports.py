@@ -6,7 +6,7 @@
     alive                           it made progress, or waits for a database that is away
     outcome                         the run is over, only the storing of its end is left
     leaving CODE                    the worker ends itself; any other exit code is the job's
-    exited                          by the guard: the worker is gone, what it left is being ended
+    exited exit|signal N            by the guard: the worker is gone, what it left is being ended
     ended exit|signal N CPU PEAK    by the guard, last: nothing of the job is left
 
 Nothing here may fail or delay a job: a full, closed or replaced pipe loses lines, no more.
@@ -66,19 +66,24 @@ class ReportWriter:
             self._signed_at = now
             self.tell(Report.ALIVE)
 
+    def tell_apart(self, report: Report, *details: object) -> bool:
+        """As `tell`, but on a line of its own after any rubbish; whether there was room."""
+        return self._write("\n" + " ".join(map(str, (report, *details))))
+
     def tell_last(self, report: Report, *details: object) -> None:
-        """As `tell`, but waits a moment for room, and begins a line of its own after rubbish."""
+        """As `tell_apart`, but waits a moment for room."""
         poller = select.poll()
         with contextlib.suppress(OSError, ValueError):
             poller.register(self._descriptor, select.POLLOUT)
             poller.poll(LAST_WORD_SECONDS * 1_000)
-        self._write("\n" + " ".join(map(str, (report, *details))))
+        self.tell_apart(report, *details)
 
-    def _write(self, line: str) -> None:
+    def _write(self, line: str) -> bool:
         # A job may close what it did not open; its next file then has our number.
         if self._identity is not None and self._found() == self._identity:
             with contextlib.suppress(OSError):
-                os.write(self._descriptor, f"{line}\n".encode())
+                return os.write(self._descriptor, f"{line}\n".encode()) > 0
+        return False
 
     def _found(self) -> tuple[int, int] | None:
         try:

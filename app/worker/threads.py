@@ -17,7 +17,8 @@ async def in_thread(call: Callable[[], _T]) -> _T:
     future: Future[_T] = Future()
 
     def run() -> None:
-        future.set_running_or_notify_cancel()
+        if not future.set_running_or_notify_cancel():
+            return
         try:
             future.set_result(call())
         except BaseException as error:  # noqa: BLE001  it belongs to who waits

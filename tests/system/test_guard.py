@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from support.processes import children, command_of, living, parents
 from support.service import Service, process_exists, wait_until
-from support.sql import attempts
+from support.sql import attempts, value
 from system.conftest import Start
 
 # Time enough to start everything by spawn on a busy machine.
 LIMIT_SECONDS = 8
+# From a kill to the end that is stored, when everything else on the machine burns the cores.
+NOTICED_SECONDS = 10
 
 
 def _scattered(service: Service, job_id: str) -> set[int]:
@@ -93,13 +95,20 @@ def test_nothing_is_left_when_something_happens_to_the_guard(
     assert living(pids | {guard}) == set()
 
 
-def test_a_killed_worker_is_noticed_at_once(service: Service, tmp_path: Path) -> None:
+def test_a_killed_worker_is_noticed_at_once(
+    service: Service, shared_url: str, tmp_path: Path
+) -> None:
+    """By the database's clock; the bound is one that a busy machine keeps.
+
+    The promise is one second, and benchmarks/recovery.py measures it.
+    """
     job_id = service.enqueue({"gate": str(tmp_path / "gate")}, "gate")
     pid = service.wait_for_stage(job_id, "waiting")["pid"]
-    began = time.monotonic()
+    killed_at = value(shared_url, "select clock_timestamp()")
     os.kill(pid, signal.SIGKILL)
     job = service.wait_for_end(job_id)
-    assert time.monotonic() - began < 3
+    [attempt] = attempts(shared_url, job_id)
+    assert (attempt["ended_at"] - killed_at).total_seconds() < NOTICED_SECONDS
     assert job["error"]["message"] == "worker was ended by SIGKILL"
 
 

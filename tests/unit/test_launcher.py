@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import AsyncGenerator
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,20 @@ async def test_a_forkserver_that_does_not_answer_is_replaced_and_the_loop_goes_o
     assert isinstance(await outcome_of(worker), Died)
     assert forkserver_pid() != old
     assert not process_exists(old)
+
+
+async def test_a_process_that_came_up_while_its_manager_was_frozen_is_kept(
+    launcher: WorkerLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As a node finds it that wakes up: the time is over, and the answer is on its way.
+    monkeypatch.setattr(launching, "START_SECONDS", 0.0)
+    monkeypatch.setattr(launching, "LATE_SECONDS", 20.0)
+    before = forkserver_pid()
+
+    worker = await launched(launcher)
+
+    assert isinstance(await outcome_of(worker), Died)
+    assert forkserver_pid() == before
 
 
 async def test_a_payload_larger_than_a_pipe_does_not_hang_at_a_forkserver_that_is_stopped(
@@ -316,6 +331,14 @@ async def test_a_sigkill_while_the_system_ran_out_of_memory_is_told_apart(
 async def test_a_group_is_ended_where_there_is_no_guard(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
 ) -> None:
+    asking: set[str] = set()
+    ask: property = vars(BaseProcess)["exitcode"]
+
+    def exit_code(process: BaseProcess) -> Any:
+        asking.add(threading.current_thread().name)
+        return ask.__get__(process)
+
+    monkeypatch.setattr(BaseProcess, "exitcode", property(exit_code))
     monkeypatch.setattr(guard, "HAS_GUARD", False)
     monkeypatch.setattr(launching, "worker_entry", unguarded.worker_entry)
     launcher = WorkerLauncher("spawn", MockDatabase, Telemetry())
@@ -350,3 +373,4 @@ async def test_a_group_is_ended_where_there_is_no_guard(
         case _:
             assert "SIGTERM" in getattr(outcome, "description", "")
     await launcher.close(2.0)
+    assert asking == {"haulage-starts"}

@@ -109,6 +109,29 @@ def test_only_the_first_pid_and_the_last_end_are_believed(pipe: Pipe) -> None:
     assert pipe.reader.ended == Ended(3, Usage(1, 0.1))
 
 
+def test_how_the_worker_ended_is_known_before_its_guard_is_done(pipe: Pipe) -> None:
+    os.write(pipe.raw, b"exited exit 0\nexited\nexited exit 256\nexited by mistake")
+    pipe.reader.poll()
+    assert pipe.reader.exit_code == 0  # a job's lie, until its guard speaks
+
+    assert pipe.writer.tell_apart(Report.EXITED, "signal", 9)
+    pipe.reader.poll()
+
+    assert pipe.reader.exited_at is not None
+    assert pipe.reader.exit_code == -9
+    assert pipe.reader.ended is None
+    pipe.writer.tell_last(Report.ENDED, "exit", 3, "0.1", 1)
+    pipe.reader.poll()
+    assert pipe.reader.exit_code == 3
+
+
+def test_who_finds_no_room_is_told_so(pipe: Pipe) -> None:
+    pipe.fill(b"x")
+    assert not pipe.writer.tell_apart(Report.EXITED, "exit", 0)
+    pipe.reader.drain()
+    assert pipe.writer.tell_apart(Report.EXITED, "exit", 0)
+
+
 def test_a_full_pipe_loses_lines_and_delays_nobody(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
