@@ -1,15 +1,22 @@
 """The end of a node: every step bounded, whatever hangs, and nothing left that it owns."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from app.db.interface import DBInterface
 from app.domain.lifecycle import Released
+from app.orchestrator.processes import WorkerProcess
 from app.orchestrator.settling import Settlements
 from app.telemetry import Telemetry
 
 RETRY_SECONDS: Final = 0.1
+# After the grace of a shutdown all this has to be over well within two seconds, whatever hangs:
+# SIGTERM, this long, SIGKILL, this long, and what is left goes to giving jobs back.
+FINAL_SECONDS: Final = 1.6
+FINAL_TERM_SECONDS: Final = 0.7
+FINAL_KILL_SECONDS: Final = 0.3
 
 
 async def bounded(
@@ -51,6 +58,23 @@ async def keep_reaping(
     except Exception as error:  # noqa: BLE001  told; the next look comes to it again
         telemetry.emit("loop.failed", loop="stop", error=repr(error), failures=1)
         await asyncio.sleep(RETRY_SECONDS)
+
+
+async def end_remaining(
+    processes: Mapping[str, WorkerProcess],
+    reap_until: Callable[[Callable[[], float]], Awaitable[None]],
+) -> None:
+    """The ladder for all that still run at the end of the grace, each step in its time."""
+    for worker in processes.values():
+        worker.stop(Released())
+    terminated = time.monotonic() + FINAL_TERM_SECONDS
+    await reap_until(lambda: terminated)
+    for worker in processes.values():
+        worker.kill()
+    killed = time.monotonic() + FINAL_KILL_SECONDS
+    await reap_until(lambda: killed)
+    for worker in processes.values():
+        worker.destroy()
 
 
 async def give_back(db: DBInterface, node_id: str, settlements: Settlements) -> None:

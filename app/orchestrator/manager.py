@@ -11,14 +11,13 @@ the truth about jobs; this module must never hold one in memory only, and never 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from app.db.interface import DBFactory, DBInterface
 from app.domain.errors import DatabaseUnavailableError
-from app.domain.jobs import Cause, Claim, ClaimedJob, Registration, RunningJob, WakeUp
+from app.domain.jobs import Cause, ClaimedJob, Registration, WakeUp
 from app.domain.lifecycle import (
-    Cancelled,
     Died,
     Interrupted,
     NodeLost,
@@ -31,7 +30,14 @@ from app.domain.lifecycle import (
 from app.loops import Backoff, PeriodicLoop
 from app.orchestrator import recovery
 from app.orchestrator.claiming import Launches, UnansweredClaims
-from app.orchestrator.ending import bounded, done_before, give_back, keep_reaping
+from app.orchestrator.ending import (
+    FINAL_SECONDS,
+    bounded,
+    done_before,
+    end_remaining,
+    give_back,
+    keep_reaping,
+)
 from app.orchestrator.enforcing import LimitEnforcer
 from app.orchestrator.launching import WorkerLauncher
 from app.orchestrator.lease import NodeLease
@@ -39,18 +45,14 @@ from app.orchestrator.memory import tree_memory_bytes
 from app.orchestrator.options import ManagerOptions
 from app.orchestrator.processes import WorkerProcess
 from app.orchestrator.reaping import Reaper
-from app.orchestrator.rescue import RESULTS_FIRST_SECONDS, rescue_lost
+from app.orchestrator.rescue import RESULTS_FIRST_SECONDS
 from app.orchestrator.settling import Settlements
 from app.orchestrator.waking import endless_wake_ups
+from app.orchestrator.watching import Watchdog
 from app.telemetry import Telemetry, default_telemetry
 
 MERGE_WAKE_UPS_SECONDS: Final = 0.02
 LIMITS_INTERVAL_SECONDS: Final = 0.5
-# After the grace of a shutdown all this has to be over well within two seconds, whatever hangs:
-# SIGTERM, this long, SIGKILL, this long, and what is left goes to giving jobs back.
-FINAL_SECONDS: Final = 1.6
-FINAL_TERM_SECONDS: Final = 0.7
-FINAL_KILL_SECONDS: Final = 0.3
 # After an outage of the database every node is soon back, and what that cost is soon known.
 RENEWAL_RETRY_SECONDS: Final = 1.0
 LOOP_STOP_SECONDS: Final = 0.3
@@ -102,9 +104,20 @@ class QueueManager:
         self._launches = Launches()
         self._unanswered = UnansweredClaims()
         self._reaper = Reaper(self._settlements, self._telemetry, self._judge)
+        self._watchdog = Watchdog(
+            self.db,
+            self._lease,
+            self._running_processes,
+            self._launches,
+            self._unanswered,
+            self._reaper,
+            self._settlements,
+            self._telemetry,
+            judge=self._judge,
+            results_first_seconds=RESULTS_FIRST_SECONDS,
+        )
         # A node that cannot start processes must not use up the queue.
         self._starting = Backoff(first_seconds=1.0)
-        self._suspects = recovery.Suspects()
         self._is_draining = False
         self._grace_end = 0.0
         self._drained = asyncio.Event()
@@ -210,7 +223,7 @@ class QueueManager:
             self._reap_until(lambda: self._grace_end),
         )
         end = max(self._grace_end, time.monotonic()) + FINAL_SECONDS - CLOSE_SECONDS
-        await self._end_remaining()
+        await end_remaining(self._running_processes, self._reap_until)
         await asyncio.gather(
             self._watching.stop(LOOP_STOP_SECONDS),
             self._limiting.stop(LOOP_STOP_SECONDS),
@@ -366,47 +379,7 @@ class QueueManager:
         """One look at processes and rows; acts on what it finds and returns it."""
         self._enforcer.end_overdue()
         await self._reap_finished()
-        rows = await self._rows_to_compare()
-        findings = recovery.compare(rows, self._live_workers(), self._suspects)
-        self._suspects = findings.suspects
-        for worker in self._processes_of(findings.cancelled):
-            worker.stop(Cancelled())
-        for worker in self._processes_of(findings.stray):
-            self._telemetry.emit("claim.lost", job=worker.job.id, claim=worker.job.claim_no)
-            worker.kill()
-        for row in findings.orphaned:
-            if row.claim not in self._settlements:
-                # Committed after its caller gave up, or lost on its way: it never ran.
-                orphan = NotStarted("no process runs this claim")
-                outcome = Released() if self._unanswered.explains(row) else self._judge(orphan)
-                await self._settlements.settle(row.claim, row, outcome)
-        # After an outage every node looks lost, to all of them at once: what is already computed
-        # gets time to be stored.
-        if self._lease.steady_seconds >= RESULTS_FIRST_SECONDS:
-            await rescue_lost(self.db, self._telemetry, self._is_storing)
-        return findings
-
-    async def _rows_to_compare(self) -> list[RunningJob]:
-        """The rows that say "running" here, without those whose process is to come or to go."""
-        before = self._launches.look
-        rows = await self.db.list_running_jobs(self.node_id)
-        here = {worker.job.claim for worker in self._running_processes.values()}
-        if before is None or before != self._launches.look:
-            # A claim whose answer is on its way runs in the database alone.
-            return [row for row in rows if row.claim in here]
-        passing = self._reaper.claims
-        return [row for row in rows if row.claim not in passing and row.claim not in self._launches]
-
-    def _is_storing(self, claim: Claim) -> bool:
-        return any(worker.has_outcome for worker in self._processes_of([claim]))
-
-    def _live_workers(self) -> list[recovery.LiveWorker]:
-        return [worker.seen() for worker in self._running_processes.values()]
-
-    def _processes_of(self, claims: Iterable[Claim]) -> list[WorkerProcess]:
-        # Between a look and its consequence a process may have been reaped, even replaced.
-        wanted = set(claims)
-        return [w for w in self._running_processes.values() if w.job.claim in wanted]
+        return await self._watchdog.look()
 
     # -- the lease ----------------------------------------------------------------------------
 
@@ -434,18 +407,6 @@ class QueueManager:
         self._launches.give_up(NodeLost(self.node_id))
 
     # -- shutdown -----------------------------------------------------------------------------
-
-    async def _end_remaining(self) -> None:
-        for worker in self._running_processes.values():
-            worker.stop(Released())
-        terminated = time.monotonic() + FINAL_TERM_SECONDS
-        await self._reap_until(lambda: terminated)
-        for worker in self._running_processes.values():
-            worker.kill()
-        killed = time.monotonic() + FINAL_KILL_SECONDS
-        await self._reap_until(lambda: killed)
-        for worker in self._running_processes.values():
-            worker.destroy()
 
     async def _reap_until(self, end: Callable[[], float]) -> None:
         while (self._running_processes or self._reaper.claims) and end() > time.monotonic():

@@ -18,7 +18,6 @@ from app.domain.lifecycle import (
     Verdict,
     decide,
 )
-from app.orchestrator import manager
 from app.orchestrator.launching import WorkerStartError
 
 AWAY = DatabaseUnavailableError("no route")
@@ -537,9 +536,7 @@ async def test_an_error_about_one_lost_job_loses_none_of_the_others() -> None:
 # -- the lease --------------------------------------------------------------------------------
 
 
-async def test_a_node_leaves_lost_jobs_to_their_workers_for_a_moment_after_an_outage(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_node_leaves_lost_jobs_to_their_workers_for_a_moment_after_an_outage() -> None:
     node = Node()
     node.db.lost_rows = [running_job(claimed_job(), "other-node")]
     node.db.faults = [("renew_node", AWAY)]
@@ -550,7 +547,7 @@ async def test_a_node_leaves_lost_jobs_to_their_workers_for_a_moment_after_an_ou
     await node.manager._watch_once()
     assert node.db.rescued == []
 
-    monkeypatch.setattr(manager, "RESULTS_FIRST_SECONDS", 0.0)
+    node.manager._watchdog._results_first_seconds = 0.0
     await node.manager._watch_once()
     assert len(node.db.rescued) == 1
 
