@@ -11,7 +11,7 @@ from system.conftest import Start
 
 INSERT = b"insert into haulage.jobs ("
 CLAIM = b"-- a node that rescue already looks past."
-FINISH = b"update haulage.jobs\n    set status = $3,"
+FINISH = b"set status = case when $3"
 RENEW = b"update haulage.nodes\nset heartbeat_at"
 
 
