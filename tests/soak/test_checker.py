@@ -44,6 +44,12 @@ def test_a_rerun_that_a_fault_explains_is_in_order() -> None:
     assert (recovery.kind, round(recovery.seconds, 3)) == (FaultKind.KILL_MANAGER, 15.1)
 
 
+def test_a_killed_manager_explains_a_loss_however_late_its_last_renewal_was_done() -> None:
+    # The statement waited in a backend that was frozen until 26.0.
+    late = job(attempts=[attempt(1, heartbeat_at=26.0), attempt(2)])
+    assert findings(late) == []
+
+
 @pytest.mark.parametrize(
     ("name", "job", "faults"),
     [
