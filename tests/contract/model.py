@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from hypothesis.vendor.pretty import RepresentationPrinter
+
 from app.db.ids import new_id
 from app.domain.errors import IllegalTransitionError, LeaseLostError
 from app.domain.jobs import (
@@ -23,8 +25,21 @@ from app.domain.jobs import (
 from app.domain.lifecycle import JobEvent, Verdict
 
 
+class _Named:
+    """Goes by its short name in a failing sequence, where Hypothesis would print all fields."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(
+        self,
+        printer: RepresentationPrinter,
+        cycle: bool,  # noqa: FBT001  Hypothesis passes it so
+    ) -> None:
+        printer.text(repr(self))
+
+
 @dataclass(slots=True, eq=False)
-class ModelNode:
+class ModelNode(_Named):
     """One boot of a scheduler."""
 
     name: str
@@ -47,7 +62,7 @@ class ModelNode:
 
 
 @dataclass(slots=True, eq=False)
-class ModelRun:
+class ModelRun(_Named):
     """One claim of a job, with what its worker said; also what `decide` has to know."""
 
     job: "ModelJob"
@@ -77,7 +92,7 @@ class ModelRun:
 
 
 @dataclass(slots=True, eq=False)
-class ModelJob:
+class ModelJob(_Named):
     """One job.
 
     Attributes:
