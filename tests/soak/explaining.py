@@ -52,18 +52,11 @@ class Explanations:
         elif attempt.cause == "node_lost":
             found = [
                 fault
-                for fault in self.all
-                # However long ago: a node whose lease has ended never comes back, and how late
-                # that is noticed (the database may be away meanwhile) is measured as recovery.
-                if fault.kind in _NODE_KINDS["node_lost"]
-                and fault.node_pid == attempt.node_pid
-                and fault.began <= _end(attempt) + SLACK_SECONDS
+                for fault in self._around(attempt, _NODE_KINDS["node_lost"])
                 # What was over before the node's last renewal did not cost the lease. A killed one
                 # may yet renew: by a statement that waits in a backend that is frozen.
-                and (
-                    fault.kind is FaultKind.KILL_MANAGER
-                    or fault.ended >= attempt.heartbeat_at - SLACK_SECONDS
-                )
+                if fault.kind is FaultKind.KILL_MANAGER
+                or fault.ended >= attempt.heartbeat_at - SLACK_SECONDS
             ] or self._outages(attempt)
             return found[0] if found else None
         else:
