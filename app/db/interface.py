@@ -147,7 +147,10 @@ class DBInterface(Protocol):
         """
 
     async def append_logs(self, claim: Claim, lines: Sequence[LogLine]) -> None:
-        """Add lines to the job's log; LeaseLostError."""
+        """Add lines to the job's log, those above the attempt's last number; LeaseLostError.
+
+        A call whose answer got lost can therefore be repeated, also with further lines.
+        """
 
     async def save_checkpoint(self, claim: Claim, stage: str, data: str) -> None:
         """Keep JSON text as the job's intermediate result of `stage`, replacing an earlier one.

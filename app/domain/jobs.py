@@ -325,11 +325,13 @@ class LogLine:
     """One line of a job's log.
 
     Attributes:
+        number: counts the attempt's lines from 1.
         level: logging's number; stdout counts as INFO, stderr as WARNING.
         source: logger name, "stdout" or "stderr".
         at: UTC, the worker's clock (order within a job is by row id).
     """
 
+    number: int
     level: int
     source: str
     text: str

@@ -269,8 +269,11 @@ class _Work:
         for failures in itertools.count(1):
             try:
                 await db.report_started(self._job.claim, os.getpid())
-            except DatabaseUnavailableError:
+            except DatabaseUnavailableError as error:
                 self.reports.sign()
+                if failures == 1:
+                    # Stored once there is a connection: why the job began late.
+                    self._logger.warning("waiting for a database connection: %s", error)
                 # Soon again: meanwhile it occupies a slot.
                 await asyncio.sleep(retry_delay_seconds(failures, max_seconds=RETRY_CAP_SECONDS))
             else:

@@ -35,7 +35,8 @@ class LogBuffer(logging.Handler):
         self.setFormatter(logging.Formatter("%(message)s"))
         self._guard = threading.Lock()
         self._lines: deque[LogLine] = deque()
-        self._left = max_lines
+        self._max_lines = max_lines
+        self._kept = 0
         self._dropped = 0
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -50,18 +51,22 @@ class LogBuffer(logging.Handler):
     def add(self, level: int, source: str, text: str) -> None:
         """Keep one line, or count it as dropped above the cap."""
         with self._guard:
-            if self._left <= 0:
+            if self._kept >= self._max_lines:
                 self._dropped += 1
                 return
-            self._left -= 1
-            # Users log under any level and name; the store takes a smallint and clean text.
-            line = LogLine(
-                level=max(0, min(level, MAX_LEVEL)),
-                source=storable_text(source, MAX_SOURCE_CHARACTERS),
-                text=storable_text(text, MAX_LINE_CHARACTERS),
-                at=datetime.now(UTC),
-            )
-            self._lines.append(line)
+            self._keep(level, source, text)
+
+    def _keep(self, level: int, source: str, text: str) -> None:
+        self._kept += 1
+        # Users log under any level and name; the store takes a smallint and clean text.
+        line = LogLine(
+            number=self._kept,
+            level=max(0, min(level, MAX_LEVEL)),
+            source=storable_text(source, MAX_SOURCE_CHARACTERS),
+            text=storable_text(text, MAX_LINE_CHARACTERS),
+            at=datetime.now(UTC),
+        )
+        self._lines.append(line)
 
     def take(self, limit: int = MAX_BATCH_LINES) -> list[LogLine]:
         """Up to `limit` oldest lines; give them back with `put_back` if storing them failed."""
@@ -80,8 +85,7 @@ class LogBuffer(logging.Handler):
             dropped, self._dropped = self._dropped, 0
             if dropped:
                 text = f"{dropped} more lines were dropped: a job keeps {MAX_LINES} per attempt"
-                now = datetime.now(UTC)
-                self._lines.append(LogLine(logging.WARNING, "haulage", text, now))
+                self._keep(logging.WARNING, "haulage", text)
 
 
 class CapturedStream:

@@ -72,6 +72,7 @@ class ModelRun(_Named):
     node: ModelNode
     pid: int | None = None
     progress: Progress | None = None
+    last_line_no: int = 0
     verdict: Verdict | None = None
     usage: Usage | None = None
 
@@ -243,7 +244,9 @@ class Model:
         self.held(run).progress = progress
 
     def append_logs(self, run: ModelRun, lines: Sequence[LogLine]) -> None:
-        self.held(run).job.logs += lines
+        fresh = [line for line in lines if line.number > self.held(run).last_line_no]
+        run.job.logs += fresh
+        run.last_line_no = max([run.last_line_no, *(line.number for line in fresh)])
 
     def save_checkpoint(self, run: ModelRun, stage: str, data: str) -> None:
         self.held(run).job.checkpoints[stage] = data

@@ -20,7 +20,7 @@ from app.domain.jobs import (
 from app.domain.lifecycle import Completed, Raised, Released, decide
 
 PROGRESS = Progress(0.5, "middle", "half way")
-LINE = LogLine(20, "stdout", "a line", datetime.now(UTC))
+LINE = LogLine(1, 20, "stdout", "a line", datetime.now(UTC))
 RAISED = Raised(ErrorInfo("ValueError", "no", "Traceback"), Cause.EXCEPTION)
 
 

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from contract.steps import (
+    LINE,
     PROGRESS,
     RAISED,
     claimed,
@@ -425,7 +427,9 @@ async def test_the_last_log_lines_come_in_the_order_in_which_they_were_written(
     job = await claimed(db)
     at = datetime(2024, 1, 1, tzinfo=UTC)
     # Clocks may step back; the order is that of writing.
-    lines = [LogLine(20, "stdout", f"line {n} ü", at - timedelta(seconds=n)) for n in range(50)]
+    lines = [
+        LogLine(n + 1, 20, "stdout", f"line {n} ü", at - timedelta(seconds=n)) for n in range(50)
+    ]
     await db.append_logs(job.claim, lines[:20])
     await db.append_logs(job.claim, [])
     await db.append_logs(job.claim, lines[20:])
@@ -433,6 +437,52 @@ async def test_the_last_log_lines_come_in_the_order_in_which_they_were_written(
     assert await db.list_logs(job.id) == lines
     assert await db.list_logs(job.id, limit=7) == lines[-7:]
     assert await db.list_logs(job.id, limit=0) == []
+
+
+async def test_log_lines_whose_write_is_repeated_are_kept_once(db: DBInterface) -> None:
+    node = await new_node(db)
+    job = await claimed(db, node, max_attempts=2)
+    lines = [replace(LINE, number=n, text=f"line {n}") for n in range(1, 8)]
+    await db.append_logs(job.claim, lines[:3])
+    # The answer got lost: the same again, then with further ones, and with one that was dropped.
+    await db.append_logs(job.claim, lines[:3])
+    await db.append_logs(job.claim, lines[:5])
+    await db.append_logs(job.claim, lines[6:])
+    await db.append_logs(job.claim, [])
+    await db.append_logs(job.claim, lines[6:])
+    expected = [*lines[:5], lines[6]]
+    assert await db.list_logs(job.id) == expected
+
+    # Another attempt counts its lines anew.
+    await db.finish_job(job.claim, due_at_once(decide(RAISED, job)))
+    again = await db.claim_next_pending_job(node)
+    assert again is not None
+    await db.append_logs(again.claim, lines[:1])
+    assert await db.list_logs(job.id) == [*expected, lines[0]]
+
+
+@pytest.mark.needs(ROW_LOCKS)
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda db, claim: db.append_logs(claim, [LINE, replace(LINE, number=2)]),
+        lambda db, claim: db.report_progress(claim, PROGRESS, is_milestone=True),
+    ],
+    ids=["logs", "milestone"],
+)
+async def test_a_write_that_is_repeated_before_the_first_one_commits_is_kept_once(
+    store: Store, db: DBInterface, write: Callable[[DBInterface, Claim], Awaitable[None]]
+) -> None:
+    job = await claimed(db)
+
+    async with store.holding(job.id):
+        # As when a client gave up on a backend that hangs, and that goes on after all.
+        writes = [asyncio.ensure_future(write(db, job.claim)) for _ in range(3)]
+        await store.until_blocked(3)
+    await asyncio.gather(*writes)
+
+    kept = len(await db.list_logs(job.id)), len(await db.list_milestones(job.id))
+    assert kept in ((2, 0), (0, 1))
 
 
 async def test_a_checkpoint_is_found_and_replaced_by_a_later_attempt(db: DBInterface) -> None:

@@ -204,7 +204,9 @@ class StoreMachine(RuleBasedStateMachine):
     def write(self, run: ModelRun, pid: int, stage: str) -> None:
         """All that a worker writes beside its progress."""
         db, model, claim = self._db, self.model, run.claim
-        lines = [replace(LINE, text=f"{run} {number}") for number in range(2)]
+        # The first of them may be stored already: its answer got lost.
+        numbers = range(max(1, run.last_line_no), run.last_line_no + 3)
+        lines = [replace(LINE, number=number, text=f"{run} {number}") for number in numbers]
         data = json.dumps([stage, run.claim_no])
         self._same(db.report_started(claim, pid), lambda: model.report_started(run, pid))
         self._same(_payload(db, claim), lambda: {"name": model.held(run).job.name})

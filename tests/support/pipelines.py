@@ -44,6 +44,7 @@ PIPELINES: Mapping[str, Any] = {
             "stray-exit",
             "stubborn",
             "sys-exit",
+            "telling",
             "unfit",
         )
     },
@@ -371,6 +372,16 @@ class Speak:
         os.write(1, b"invalid \xff\xfe bytes\n")
         await asyncio.to_thread(subprocess.run, ["sh", "-c", "echo from a child"], check=True)
         os.write(1, b"without an end")
+
+
+class Telling:
+    """Reports each of its steps as a milestone and as a line."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        for step in range(1, payload["steps"] + 1):
+            await asyncio.sleep(payload["seconds"] / payload["steps"])
+            print(f"step {step}")  # noqa: T201  as jobs do
+            await context.progress(step / payload["steps"], f"step {step}")
 
 
 class Noise:

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 from support.proxy import Proxy, proxied_beside
 from support.service import Service, wait_until
-from support.sql import attempts, job_row, value
+from support.sql import attempts, job_row, rows, value
 from system.conftest import Start
 
 INSERT = b"insert into haulage.jobs ("
 CLAIM = b"-- a node that rescue already looks past."
 FINISH = b"set status = case when $3"
+MILESTONE = b"milestone as ("
+LOGS = b"insert into haulage.job_logs"
 RENEW = b"update haulage.nodes\nset heartbeat_at"
 
 
@@ -86,6 +88,26 @@ def test_a_result_is_stored_once_when_the_answer_to_the_worker_s_end_was_lost(
     assert (attempt["outcome"], attempt["attempt"]) == ("completed", 1)
     row = job_row(database_url, job_id)
     assert (row["attempt"], row["node_losses"], row["claim_no"]) == (1, 0, 1)
+
+
+def test_milestones_and_log_lines_exist_once_when_the_answers_to_their_writes_were_lost(
+    service: Service, proxy: Proxy, database_url: str
+) -> None:
+    lose_answer(proxy, MILESTONE)
+    lose_answer(proxy, LOGS)
+
+    job_id = service.enqueue({"seconds": 1.5, "steps": 3}, "telling")
+
+    wait_until_lost(proxy)
+    assert service.wait_for_end(job_id)["status"] == "completed"
+    told = rows(database_url, "select stage from haulage.job_events where kind = 'milestone'")
+    assert [row["stage"] for row in told] == ["step 1", "step 2", "step 3"]
+    lines = rows(
+        database_url,
+        "select line, line_no from haulage.job_logs where source = 'stdout' order by id",
+    )
+    assert [line["line"] for line in lines] == ["step 1", "step 2", "step 3"]
+    assert [line["line_no"] for line in lines] == sorted({line["line_no"] for line in lines})
 
 
 def test_a_node_keeps_its_identity_and_its_jobs_when_the_answer_to_a_renewal_was_lost(

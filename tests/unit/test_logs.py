@@ -54,6 +54,16 @@ def test_lines_that_could_not_be_stored_come_first_again() -> None:
     assert texts(buffer) == ["0", "1", "2", "3", "4"]
 
 
+def test_lines_are_numbered_in_their_order_and_keep_their_numbers_when_given_back() -> None:
+    buffer = LogBuffer(max_lines=4)
+    for n in range(6):
+        buffer.add(20, "stdout", str(n))
+    buffer.put_back(buffer.take(3))
+    buffer.note_dropped()
+
+    assert [line.number for line in buffer.take()] == [1, 2, 3, 4, 5]
+
+
 def test_lines_above_the_cap_are_counted_and_told_once() -> None:
     buffer = LogBuffer(max_lines=3)
     for n in range(10):

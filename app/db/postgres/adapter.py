@@ -272,6 +272,7 @@ class PostgresJobsDB(PostgresCalls):
         await self._held(
             "append_logs",
             claim,
+            [line.number for line in lines],
             [line.at for line in lines],
             [line.level for line in lines],
             [line.source for line in lines],

@@ -31,9 +31,10 @@ held as (
     from haulage.jobs j
     join haulage.job_attempts a on a.job_id = j.id and a.claim_no = j.claim_no
     where j.id = $1 and j.claim_no = $2 and j.status = 'running'
-    for no key update of j
+    for no key update of j, a
 ),
--- A report that is repeated because its answer got lost finds its stage entered already.
+-- A report that is repeated because its answer got lost finds its stage entered already: also where
+-- the first one had yet to commit, since the attempt's row is read again under its lock.
 milestone as (
     insert into haulage.job_events (job_id, claim_no, attempt, kind, stage, fraction, message)
     select id, claim_no, attempt, 'milestone', $4, $3, $5
@@ -50,23 +51,31 @@ where a.job_id = held.id and a.claim_no = held.claim_no
 returning 1 as held;
 
 -- name: append_logs
--- Lines in their order: instants $3, levels $4, sources $5, texts $6.
+-- Lines in their order: numbers $3, instants $4, levels $5, sources $6, texts $7. Those that are
+-- stored already, since only the answer of an earlier call got lost, are passed over.
 with
 held as (
-    select id, claim_no, attempt
-    from haulage.jobs
-    where id = $1 and claim_no = $2 and status = 'running'
-    for no key update
+    select j.id, j.claim_no, j.attempt, a.last_line_no
+    from haulage.jobs j
+    join haulage.job_attempts a on a.job_id = j.id and a.claim_no = j.claim_no
+    where j.id = $1 and j.claim_no = $2 and j.status = 'running'
+    for no key update of j, a
 ),
 lines as (
-    insert into haulage.job_logs (job_id, claim_no, attempt, at, level, source, line)
-    select held.id, held.claim_no, held.attempt, l.at, l.level, l.source, l.line
+    insert into haulage.job_logs
+        (job_id, claim_no, attempt, line_no, at, level, source, line)
+    select held.id, held.claim_no, held.attempt, l.line_no, l.at, l.level, l.source, l.line
     from held
-    cross join unnest($3::timestamptz[], $4::smallint[], $5::text[], $6::text[])
-        with ordinality as l (at, level, source, line, position)
-    order by l.position
+    cross join unnest($3::integer[], $4::timestamptz[], $5::smallint[], $6::text[], $7::text[])
+        as l (line_no, at, level, source, line)
+    where l.line_no > held.last_line_no
+    order by l.line_no
 )
-select 1 as held from held;
+update haulage.job_attempts a
+set last_line_no = greatest(held.last_line_no, (select max(n) from unnest($3::integer[]) n))
+from held
+where a.job_id = held.id and a.claim_no = held.claim_no
+returning 1 as held;
 
 -- name: save_checkpoint
 -- The intermediate result $4 of stage $3 replaces an earlier one.

@@ -33,9 +33,9 @@ order by claim_no;
 
 -- name: list_logs
 -- The last $2 lines of a job's log, oldest first.
-select level::int as level, source, line as text, at
+select line_no as number, level::int as level, source, line as text, at
 from (
-    select id, level, source, line, at
+    select id, line_no, level, source, line, at
     from haulage.job_logs
     where job_id = $1
     order by id desc
