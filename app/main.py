@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gc
 import ipaddress
+import math
 import os
 import signal
 import socket
@@ -297,10 +298,31 @@ def _run_server(
     *,
     ends_with_stdin: bool,
 ) -> None:
+    # Within the grace of the jobs, or the end of both would come later than promised.
+    http_grace_seconds = min(HTTP_GRACE_SECONDS, settings.shutdown_grace_seconds)
+    loop: asyncio.AbstractEventLoop
+    stopping: asyncio.Task[None] | None = None
+
     def on_signal() -> None:
+        loop.call_soon_threadsafe(begin_end)
+
+    def begin_end() -> None:
+        nonlocal stopping
         service.web.refuse_traffic()
         if service.manager is not None:
             service.manager.drain()
+        if stopping is None:
+            stopping = loop.create_task(end())
+        else:
+            service.web.end_requests()
+
+    async def end() -> None:
+        async with asyncio.TaskGroup() as group:
+            if service.manager is not None:
+                # Beside the end of the requests, not after it.
+                group.create_task(service.manager.stop())
+            await asyncio.sleep(http_grace_seconds)
+            service.web.end_requests()
 
     config = uvicorn.Config(
         service.web.app,
@@ -308,8 +330,8 @@ def _run_server(
         port=settings.port,
         log_config=None,
         access_log=False,
-        # Within the grace of the jobs, or the end of both would come later than promised.
-        timeout_graceful_shutdown=int(min(HTTP_GRACE_SECONDS, settings.shutdown_grace_seconds)),
+        # For what does not end then either.
+        timeout_graceful_shutdown=math.ceil(http_grace_seconds) + 1,
         lifespan="on",
     )
     server = _Server(config, on_ready, on_signal)
@@ -317,8 +339,9 @@ def _run_server(
     listening = _listening_socket(settings)
 
     async def serve() -> None:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
         if ends_with_stdin:
-            loop = asyncio.get_running_loop()
             loop.add_reader(sys.stdin.fileno(), lambda: _at_end_of_stdin(loop, server))
         await server.serve(sockets=[listening])
 

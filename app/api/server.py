@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
 
 from app import __version__
+from app.api.ending import EndsInTime, OpenRequests
 from app.api.openapi import headers, install_openapi, problems
 from app.api.problems import RETRY_AFTER_SECONDS, Problem, install_problem_handlers
 from app.api.requests import OFF_LOOP_BYTES, BoundedRoute
@@ -81,6 +82,7 @@ class WebServer:
         self._default_pipeline = default_pipeline
         self._on_stopped = on_stopped
         self._is_ready = False
+        self._open_requests = OpenRequests()
         self.app = FastAPI(
             title="Haulage",
             version=__version__,
@@ -89,6 +91,7 @@ class WebServer:
             generate_unique_id_function=_operation_id,
         )
         self.app.router.route_class = BoundedRoute
+        self.app.add_middleware(EndsInTime, requests=self._open_requests)
         install_problem_handlers(self.app)
         self._add_routes()
         install_openapi(self.app)
@@ -96,6 +99,10 @@ class WebServer:
     def refuse_traffic(self) -> None:
         """Turn /readyz to 503: the process is about to stop."""
         self._is_ready = False
+
+    def end_requests(self) -> None:
+        """Let no request hold up the end: those that still wait are told so (503)."""
+        self._open_requests.end()
 
     @asynccontextmanager
     async def _lifespan(self, _app: FastAPI) -> AsyncGenerator[None, None]:

@@ -125,6 +125,7 @@ class QueueManager:
         self._listener_task: asyncio.Task[None] | None = None
         self._watchdog_task: asyncio.Task[None] | None = None
         self._wake_up_task: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._listening = PeriodicLoop(
             "listener",
             self._listen_once,
@@ -210,19 +211,25 @@ class QueueManager:
     async def stop(self) -> None:
         """Stop claiming, let jobs finish within the grace, release the rest, leave nothing behind.
 
-        Every wait is bounded: it returns within the grace + 2 s. A second call does nothing.
+        Every wait is bounded: it returns within the grace + 2 s. A second call waits for the first.
         """
         if self._listener_task is None:
             return
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(), name="haulage-stop")
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
         if not self._is_draining:
             self.drain()
+        began = time.monotonic()
         await asyncio.gather(
             self._step("drain", self.db.drain_node(self.node_id), LOOP_STOP_SECONDS),
             self._listening.stop(LOOP_STOP_SECONDS),
             # Renewing and watching go on meanwhile.
             self._reap_until(lambda: self._grace_end),
         )
-        end = max(self._grace_end, time.monotonic()) + FINAL_SECONDS - CLOSE_SECONDS
+        end = max(self._grace_end, began) + FINAL_SECONDS - CLOSE_SECONDS
         await end_remaining(self._running_processes, self._reap_until)
         await asyncio.gather(
             self._watching.stop(LOOP_STOP_SECONDS),
@@ -241,6 +248,7 @@ class QueueManager:
         self._lease.forget()
         self._is_draining = False
         self._drained.clear()
+        self._stopping = None
 
     # -- the listener loop --------------------------------------------------------------------
 

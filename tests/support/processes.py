@@ -4,7 +4,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from support.service import process_exists
@@ -75,6 +75,18 @@ def frozen(pid: int) -> Iterator[None]:
     finally:
         with suppress(ProcessLookupError):  # killed meanwhile
             os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def frozen_family(pid: int) -> Iterator[None]:
+    """Stop the process and all below it, see `frozen`."""
+    with ExitStack() as thawing:
+        # First, so that no child is added.
+        thawing.enter_context(frozen(pid))
+        for child in descendants(pid):
+            with suppress(ProcessLookupError):  # ended since
+                thawing.enter_context(frozen(child))
+        yield
 
 
 def with_mark(mark: str) -> set[int]:
