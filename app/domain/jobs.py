@@ -339,6 +339,24 @@ class LogLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Dataset:
+    """A stored table of texts.
+
+    Attributes:
+        detected: what was found out about the file it came from (encoding, header rows, dropped
+            personal columns, questions by column), as JSON.
+        sha256: of that file, hexadecimal.
+    """
+
+    id: str
+    name: str
+    columns: tuple[str, ...]
+    row_count: int
+    detected: Mapping[str, Any]
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeInfo:
     """One boot of one scheduler process: a new id every time."""
 
