@@ -1,4 +1,4 @@
-"""Stage 6, quotes: verbatim slices of answers that are typical of a theme and unlike each other.
+"""Stage 8, quotes: verbatim slices of answers that are typical of a theme and unlike each other.
 
 Chosen by maximal marginal relevance (Carbonell and Goldstein 1998). A quote is always a slice of
 the answer as it was given, with its offsets; answers with an e-mail address or a phone number are
@@ -14,6 +14,7 @@ from typing import Final, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from app.pipelines.thematic.assign import Assigned, Assignments
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.embed import Embedded
 from app.pipelines.thematic.label import Labels
@@ -47,11 +48,12 @@ class Slice(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Quotes:
-    """Quotes by theme and by sub-theme, the most typical first, and some answers of other."""
+    """Quotes by theme, sub-theme and suggested theme, the most typical first; some of other."""
 
     themes: list[list[Slice]]
     subthemes: list[list[Slice]]
     other: list[Slice]
+    suggested: list[list[Slice]]
 
 
 def quotes(
@@ -60,35 +62,42 @@ def quotes(
     embedded: Embedded,
     found: Discovered,
     labels: Labels,
+    assignments: Assignments,
     wanted: int,
 ) -> Quotes:
     """Choose up to `wanted` quotes per theme, up to three per sub-theme and five of other."""
     chooser = _Chooser(answers, prepared, embedded)
     fewer = min(wanted, SUBTHEME_QUOTES)
+    score = [each.score or 0.0 for each in assignments.of]
+    others = [text for text, each in enumerate(assignments.of) if each.status == "other"]
     return Quotes(
         themes=[
-            chooser.choose(
-                _members(found.theme_of, theme), found.score, labels.names[theme], wanted
-            )
-            for theme in range(len(found.cohesion))
+            chooser.choose(_members(assignments.of, theme), score, name, wanted)
+            for theme, name in enumerate(labels.names)
         ],
         subthemes=[
-            chooser.choose(
-                _members(found.subtheme_of, subtheme),
-                found.subscore,
-                labels.subnames[subtheme],
-                fewer,
-            )
-            for subtheme in range(len(found.parent_of))
+            chooser.choose(within(assignments.of, found, subtheme), found.subscore, name, fewer)
+            for subtheme, name in enumerate(labels.subnames)
         ],
-        other=chooser.choose(
-            _members(found.theme_of, -1), found.score, "", min(wanted, OTHER_QUOTES)
-        ),
+        other=chooser.choose(others, score, "", min(wanted, OTHER_QUOTES)),
+        suggested=[chooser.choose(texts, score, "", fewer) for texts in assignments.suggested],
     )
 
 
-def _members(group_of: Sequence[int], group: int) -> list[int]:
-    return [text for text, of in enumerate(group_of) if of == group]
+def _members(assigned: Sequence[Assigned], theme: int) -> list[int]:
+    """Texts with this primary theme; where there are none, those that list it at all."""
+    primary = [text for text, each in enumerate(assigned) if each.themes[:1] == [theme]]
+    return primary or [text for text, each in enumerate(assigned) if theme in each.themes]
+
+
+def within(assigned: Sequence[Assigned], found: Discovered, subtheme: int) -> list[int]:
+    """Texts of a sub-theme whose primary theme is the one that it is part of."""
+    parent = [found.parent_of[subtheme]]
+    return [
+        text
+        for text, of in enumerate(found.subtheme_of)
+        if of == subtheme and assigned[text].themes[:1] == parent
+    ]
 
 
 class _Chooser:
