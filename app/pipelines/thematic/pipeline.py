@@ -94,7 +94,7 @@ class ThematicAnalysis:
         except ModuleNotFoundError as error:
             raise HaulageError(f"install haulage[thematic]: {error.name} is missing") from error
         starts = STAGES if request.parameters.llm is None else STAGES_WITH_LLM
-        return await running.analyse(request, context, VERSION, starts)
+        return await running.analyse(request, context, VERSION, starts, self._max_answers)
 
 
 def _pin_threads() -> None:
