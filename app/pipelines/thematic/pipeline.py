@@ -16,7 +16,7 @@ from app.pipelines.thematic.parameters import MAX_ANSWERS, parse_request
 if TYPE_CHECKING:
     from app.results.themes import ThemesResult
 
-VERSION: Final = "1.0"
+VERSION: Final = "1.1"
 """Of the recipe: a change that may change results raises it and makes checkpoints stale."""
 
 STAGES: Final = {
@@ -101,7 +101,7 @@ class ThematicAnalysis:
         found = await milestones.reach(
             "discover",
             "comparing all texts",
-            lambda report: discover.discover(embedded, people, parameters, report),
+            lambda report: discover.discover(embedded, people, parameters, report, prepared.texts),
             discover.Discovered,
         )
         labels = await milestones.reach(
