@@ -125,7 +125,7 @@ async def assign(
     if not len(codes):
         return outcome
     others = [text for text, each in enumerate(outcome.of) if each.status == "other"]
-    suggested = await codebook.suggest(others, embedded, people, parameters, report)
+    suggested = await codebook.suggest(others, prepared.texts, embedded, people, parameters, report)
     return Assignments(
         outcome.of, outcome.batch, outcome.agreements, outcome.fallen_back, suggested, outcome.lost
     )

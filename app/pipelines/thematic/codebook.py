@@ -87,6 +87,7 @@ def labels(
 
 async def suggest(
     others: Sequence[int],
+    texts: Sequence[str],
     embedded: Embedded,
     people: Sequence[int],
     parameters: Parameters,
@@ -100,6 +101,7 @@ async def suggest(
         [people[text] for text in others],
         replace(parameters, max_themes=min(SUGGESTIONS, parameters.max_themes)),
         report,
+        [texts[text] for text in others],
     )
     groups: list[list[int]] = [[] for _ in found.cohesion]
     for text, theme in zip(others, found.theme_of, strict=True):

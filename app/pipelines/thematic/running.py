@@ -1,7 +1,7 @@
 """One analysis on its way: what each stage is given, and what becomes of it without a model."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -49,10 +49,14 @@ class _Material:
 
 
 async def analyse(
-    request: Request, context: PipelineContext, version: str, starts: dict[str, float]
+    request: Request,
+    context: PipelineContext,
+    version: str,
+    starts: Mapping[str, float],
+    max_answers: int,
 ) -> dict[str, Any]:
     """Go through all stages and return the result."""
-    run = _Run(request, context, version, starts)
+    run = _Run(request, context, version, starts, max_answers)
     try:
         return await run.result()
     finally:
@@ -61,9 +65,15 @@ async def analyse(
 
 class _Run:
     def __init__(
-        self, request: Request, context: PipelineContext, version: str, starts: dict[str, float]
+        self,
+        request: Request,
+        context: PipelineContext,
+        version: str,
+        starts: Mapping[str, float],
+        max_answers: int,
     ) -> None:
         self._request = request
+        self._max_answers = max_answers
         self._parameters = request.parameters
         self._context = context
         self._version = version
@@ -146,14 +156,14 @@ class _Run:
         request, parameters, milestones = self._request, self._parameters, self._milestones
         answers = await milestones.reach(
             "load",
-            f"{len(request.answers):,} rows",
-            _in_thread(lambda: load.load(request)),
+            "reading the answers",
+            lambda _: load.load(request, self._context, self._max_answers),
             load.Answers,
         )
         prepared = await milestones.reach(
             "prepare",
             "cleaning, masking, setting non-answers apart",
-            _in_thread(lambda: prepare.prepare(answers, request.question, parameters.redact)),
+            _in_thread(lambda: prepare.prepare(answers, parameters.redact)),
             prepare.Prepared,
         )
         people = prepare.people(prepared)
@@ -170,14 +180,15 @@ class _Run:
         found = await milestones.reach(
             "discover",
             "comparing all texts",
-            lambda report: self._discovered(embedded, codes, people, report),
+            lambda report: self._discovered(prepared, embedded, codes, people, report),
             discover.Discovered,
         )
-        survey = Survey(request.question, parameters.context)
+        survey = Survey(load.asked(answers), parameters.context)
         return _Material(answers, prepared, people, embedded, codes, found, survey)
 
     async def _discovered(
         self,
+        prepared: prepare.Prepared,
         embedded: embed.Embedded,
         codes: NDArray[np.float16],
         people: list[int],
@@ -185,7 +196,7 @@ class _Run:
     ) -> discover.Discovered:
         if len(codes):
             return await asyncio.to_thread(codebook.given, embedded, codes)
-        return await discover.discover(embedded, people, self._parameters, report)
+        return await discover.discover(embedded, people, self._parameters, report, prepared.texts)
 
     async def _named(
         self, material: _Material, expected: estimate.Estimated | None
@@ -201,7 +212,7 @@ class _Run:
                     codebook.labels, prepared, people, found, self._parameters.codebook
                 )
             labels = await asyncio.to_thread(
-                label.label, prepared, people, found, self._request.question
+                label.label, prepared, people, found, material.survey.question
             )
             if self._parameters.llm is None:
                 return labels
