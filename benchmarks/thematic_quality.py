@@ -65,7 +65,7 @@ def analyse(rows: list[dict[str, str]], seed: int) -> tuple[ThemesResult, float]
     began = time.process_time()
     payload = {"answers": rows, "id_column": "id", "seed": seed}
     result = asyncio.run(ThematicAnalysis().run(payload, Uninterested()))  # type: ignore[arg-type]
-    return result, time.process_time() - began
+    return ThemesResult.model_validate(result), time.process_time() - began
 
 
 def main() -> None:
@@ -79,17 +79,17 @@ def main() -> None:
         gold = [row["label"] for row in rows]
         for seed in range(seeds):
             result, seconds = analyse(rows, seed)
+            themes = [(entry.theme_ids or [entry.status])[0] for entry in result.assignments]
+            subthemes = [entry.subtheme_id for entry in result.assignments]
             levels = {
-                "themes": [entry["theme_id"] for entry in result["assignments"]],
-                "sub-themes": [
-                    entry["subtheme_id"] or entry["theme_id"] for entry in result["assignments"]
-                ],
+                "themes": themes,
+                "sub-themes": [sub or theme for sub, theme in zip(subthemes, themes, strict=True)],
             }
             for level, ours in levels.items():
                 ami = adjusted_mutual_info_score(gold, ours)
                 ari = adjusted_rand_score(gold, ours)
                 print(f"{name:<10} {len(rows):>5} {seed:>4}  {level:<10} {len(set(ours)):>8} "
-                      f"{ami:>5.3f} {ari:>5.3f} {result['metrics']['stability'] or 0:>9.2f} "
+                      f"{ami:>5.3f} {ari:>5.3f} {result.metrics.stability or 0:>9.2f} "
                       f"{seconds:>6.1f}")  # fmt: skip
 
 

@@ -19,7 +19,8 @@ from rich.table import Table
 from app.cli.client import Client, own_service
 from app.datasets.answers import AnswerTable, read_answers
 from app.domain.errors import HaulageError
-from app.results.themes import ThemesResult, theme_rows, verify
+from app.results.themes import ThemesResult, theme_rows
+from app.results.verifying import verify
 
 POLL_SECONDS: Final = 0.2
 THEME_WIDTH: Final = 30
@@ -71,11 +72,12 @@ def analyse(
         if job["status"] != "completed":
             error = job["error"] or {"message": "no reason given", "cause": job["status"]}
             raise HaulageError(f"the job {job['status']}: {error['message']}")
-        result: ThemesResult = client.result(job_id)
+        stored = client.result(job_id)
+    result = ThemesResult.model_validate(stored)
     _check(result, payload)
     _show(result, console)
     if output is not None:
-        output.write_text(json.dumps(result, ensure_ascii=False, indent=2) + "\n", "utf-8")
+        output.write_text(json.dumps(stored, ensure_ascii=False, indent=2) + "\n", "utf-8")
         console.print(f"Result written to {escape(str(output))}")
     _show_next_steps(job_id, url, console)
     _show_summary(result, time.monotonic() - began, console)
@@ -161,9 +163,9 @@ def _check(result: ThemesResult, payload: dict[str, Any]) -> None:
 
 
 def _show(result: ThemesResult, console: Console) -> None:
-    labelling = result["labelling"]
-    reasons = "; ".join(labelling["reasons"])
-    console.print(f"Themes named by {labelling['method']}" + (f" ({reasons})" if reasons else ""))
+    labelling = result.labelling
+    reasons = "; ".join(labelling.reasons)
+    console.print(f"Themes named by {labelling.method}" + (f" ({reasons})" if reasons else ""))
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     table.add_column("Theme", max_width=THEME_WIDTH)
     table.add_column("Answers", justify="right")
@@ -175,13 +177,13 @@ def _show(result: ThemesResult, console: Console) -> None:
         shown = f"“{escape(quote)}”" if quote else ""
         table.add_row(escape(row.name), f"{row.responses:,}", f"{row.share:.1%}", shown)
     console.print(table)
-    said_nothing = result["non_answers"]["responses"]
+    said_nothing = result.non_answers.responses
     if said_nothing:
         console.print(f"{said_nothing:,} answers say nothing (“n/a”, “-”) and are set apart.")
-    for insight in result["insights"]:
-        console.print(f"• {escape(insight['text'])}")
-    for warning in result["warnings"]:
-        console.print(f"! {escape(warning['text'])}", style="yellow")
+    for insight in result.insights:
+        console.print(f"• {escape(insight.text)}")
+    for warning in result.warnings:
+        console.print(f"! {escape(warning.text)}", style="yellow")
 
 
 def _show_next_steps(job_id: str, url: str | None, console: Console) -> None:
@@ -195,10 +197,9 @@ def _show_next_steps(job_id: str, url: str | None, console: Console) -> None:
 
 
 def _show_summary(result: ThemesResult, seconds: float, console: Console) -> None:
-    themes = sum(theme["parent"] is None for theme in result["themes"])
-    coverage = result["metrics"]["coverage"] or 0.0
+    themes = sum(theme.parent is None for theme in result.themes)
     console.print(
-        f"{result['input']['rows']:,} answers, {themes} themes, {coverage:.0%} covered, "
+        f"{result.input.rows:,} answers, {themes} themes, {result.metrics.coverage:.0%} covered, "
         f"{seconds:.0f} s",
         highlight=False,
     )

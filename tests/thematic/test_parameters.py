@@ -37,7 +37,7 @@ def test_defaults_are_filled_in() -> None:
         ({"answers": [], "redact": {"emails": "yes"}}, "redact.emails"),
         ({"answers": [], "redact": True}, "redact"),
         ({"answers": [], "embedding": {"backend": "gpt"}}, "embedding.backend"),
-        ({"answers": [], "embedding": {"model": "x"}}, "embedding.model"),
+        ({"answers": [], "embedding": {"model": "x"}}, "embedding"),
         ({"answers": [], "group_by": "region"}, "group_by"),
         ({"answers": [], "group_by": ["region", "region"]}, "group_by"),
         ({"answers": [], "question": " "}, "question"),

@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Final
+from typing import Final, TypedDict
 
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.load import Answers
 from app.pipelines.thematic.prepare import Prepared
 from app.pipelines.thematic.quotes import Quotes
-from app.results.themes import Evidence, Insight
 
 EVIDENCE: Final = 3
 LARGEST: Final = 3
@@ -26,11 +25,24 @@ MIN_GROUP: Final = 30  # analysed answers; below, the z-test's normal approximat
 SIGNIFICANCE: Final = 0.01
 
 
+class Sentence(TypedDict):
+    """One sentence; `numbers` are the computed values that its figures come from.
+
+    `evidence` are ids of answers.
+    """
+
+    text: str
+    source: str
+    theme_ids: list[str]
+    evidence: list[str]
+    numbers: dict[str, int | float]
+
+
 @dataclass(frozen=True, slots=True)
 class Insights:
     """The sentences, the most general first."""
 
-    insights: list[Insight]
+    insights: list[Sentence]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +84,7 @@ def insights(
 ) -> Insights:
     """Write the sentences."""
     counted = tables(prepared, found)
-    evidence = [
-        [Evidence(response_id=quote["response_id"]) for quote in quotes[:EVIDENCE]]
-        for quotes in chosen.themes
-    ]
+    evidence = [[quote["response_id"] for quote in quotes[:EVIDENCE]] for quotes in chosen.themes]
     sentences = [
         *_largest(counted, labels, evidence),
         *_concentration(counted, labels, evidence),
@@ -87,17 +96,16 @@ def insights(
 
 def _insight(
     text: str,
-    numbers: dict[str, float],
+    numbers: dict[str, int | float],
     themes: Sequence[int] = (),
-    evidence: Sequence[list[Evidence]] = (),
-) -> Insight:
-    return Insight(
+    evidence: Sequence[list[str]] = (),
+) -> Sentence:
+    return Sentence(
         text=text,
         source="template",
         theme_ids=[theme_id(theme) for theme in themes],
         evidence=[item for theme in themes for item in evidence[theme]],
         numbers=numbers,
-        numbers_checked=False,
     )
 
 
@@ -108,7 +116,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if 0 < share < _ONE_PERCENT else f"{100 * share:.0f} %"
 
 
-def _largest(counted: Tables, labels: Labels, evidence: list[list[Evidence]]) -> Iterator[Insight]:
+def _largest(counted: Tables, labels: Labels, evidence: list[list[str]]) -> Iterator[Sentence]:
     if not counted.responses:
         return
     responses = counted.responses[0]
@@ -123,8 +131,8 @@ def _largest(counted: Tables, labels: Labels, evidence: list[list[Evidence]]) ->
 
 
 def _concentration(
-    counted: Tables, labels: Labels, evidence: list[list[Evidence]]
-) -> Iterator[Insight]:
+    counted: Tables, labels: Labels, evidence: list[list[str]]
+) -> Iterator[Sentence]:
     if len(counted.responses) <= LARGEST:
         return
     top = list(range(LARGEST))
@@ -147,8 +155,8 @@ def _concentration(
 
 
 def _differences(
-    answers: Answers, counted: Tables, labels: Labels, evidence: list[list[Evidence]]
-) -> Iterator[Insight]:
+    answers: Answers, counted: Tables, labels: Labels, evidence: list[list[str]]
+) -> Iterator[Sentence]:
     """Groups that speak of a theme clearly more often than all others, the clearest first."""
     found = []
     looked_at = 0
@@ -201,7 +209,7 @@ def _z(here: int, size: int, there: int, rest: int) -> float:
     return (here / size - there / rest) / spread if spread else 0.0
 
 
-def _set_apart(answers: Answers, counted: Tables) -> Iterator[Insight]:
+def _set_apart(answers: Answers, counted: Tables) -> Iterator[Sentence]:
     rows = len(answers.texts)
     silent = rows - counted.analysed
     if silent:

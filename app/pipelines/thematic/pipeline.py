@@ -6,15 +6,12 @@ Importing this module is light; the stages and the libraries under them are impo
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from app.domain.errors import HaulageError
 from app.pipelines.interface import PipelineContext
 from app.pipelines.thematic.milestones import Milestones, Report
 from app.pipelines.thematic.parameters import MAX_ANSWERS, parse_request
-
-if TYPE_CHECKING:
-    from app.results.themes import ThemesResult
 
 VERSION: Final = "1.0"
 """Of the recipe: a change that may change results raises it and makes checkpoints stale."""
@@ -49,7 +46,7 @@ class ThematicAnalysis:
         self._max_answers = max_answers
         self._defaults = dict(defaults or {})
 
-    async def run(self, payload: Mapping[str, Any], context: PipelineContext) -> "ThemesResult":
+    async def run(self, payload: Mapping[str, Any], context: PipelineContext) -> dict[str, Any]:
         """Analyse `payload["answers"]` and return a result of schema `themes/1`.
 
         The same payload gives the same result, `usage` aside, and a retried job goes on after the

@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.load import Answers
 from app.pipelines.thematic.prepare import Prepared
 from app.pipelines.thematic.words import stem, tokens
-from app.results.themes import Quote
 
 SUBTHEME_QUOTES: Final = 3
 OTHER_QUOTES: Final = 5
@@ -37,13 +36,22 @@ _GARBLED: Final = re.compile("\u00c3|\u00e2\u20ac|\ufffd")  # UTF-8 that was rea
 _SENTENCE: Final = re.compile(r"\S.*?(?:[.!?]+(?=\s)|\s*$|\n)", re.DOTALL)
 
 
+class Slice(TypedDict):
+    """`text` is `answer[start:end]`, in code points of the answer as it was given."""
+
+    response_id: str
+    text: str
+    start: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class Quotes:
     """Quotes by theme and by sub-theme, the most typical first, and some answers of other."""
 
-    themes: list[list[Quote]]
-    subthemes: list[list[Quote]]
-    other: list[Quote]
+    themes: list[list[Slice]]
+    subthemes: list[list[Slice]]
+    other: list[Slice]
 
 
 def quotes(
@@ -97,7 +105,7 @@ class _Chooser:
 
     def choose(
         self, members: list[int], score: Sequence[float], name: str, wanted: int
-    ) -> list[Quote]:
+    ) -> list[Slice]:
         """Up to `wanted` quotes from the texts `members`."""
         shown = [text for text in members if text in self._rows]
         named = {stem(word) for word in tokens(name)}
@@ -110,7 +118,7 @@ class _Chooser:
         vectors = self._vectors[pool].astype(np.float32)
         merit = np.array([worth[text] for text in pool])
         nearest = np.zeros(len(pool))
-        chosen: list[Quote] = []
+        chosen: list[Slice] = []
         groups: set[str] = set()
         for _ in range(min(wanted, len(pool))):
             value = RELEVANCE * merit - (1.0 - RELEVANCE) * nearest - self._repeats(pool, groups)
@@ -155,15 +163,14 @@ class _Chooser:
             return rows[0]
         return next((row for row in rows if self._group[row] not in groups), rows[0])
 
-    def _quote(self, row: int) -> Quote:
+    def _quote(self, row: int) -> Slice:
         original = self._answers.texts[row]
         start, end = excerpt(original)
-        return Quote(
+        return Slice(
             response_id=self._answers.ids[row],
             text=original[start:end],
             start=start,
             end=end,
-            verified=False,
         )
 
 
