@@ -71,14 +71,14 @@ async def discover(
     at_most = min(parameters.max_themes, max(1, sum(people) // parameters.min_theme_size))
     if len(vectors) < SINGLE_THEME_BELOW or at_most == 1:
         alone = np.zeros(len(vectors), dtype=np.int64)
-        return _settle(vectors, alone, alone, people, 1)
+        return settle(vectors, alone, alone, people, 1)
     resolution = RESOLUTION[parameters.granularity]
     seeds = [parameters.seed + offset for offset in range(SEEDS)]
     links = await _links(vectors, report)
     await report(0.6, "looking for themes")
     fine, coarse = await asyncio.to_thread(_partition, links, vectors, resolution, seeds, at_most)
     found = await asyncio.to_thread(
-        _settle, vectors, coarse, fine, people, parameters.min_theme_size
+        settle, vectors, coarse, fine, people, parameters.min_theme_size
     )
     if len(vectors) < STABILITY_FROM:
         return found
@@ -117,7 +117,7 @@ def _partition(
     return fine, graph.merge(centres, sizes, at_most)[fine]
 
 
-def _settle(
+def settle(
     vectors: NDArray[np.float32],
     coarse: NDArray[np.int64],
     fine: NDArray[np.int64],

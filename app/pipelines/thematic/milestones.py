@@ -9,7 +9,7 @@ import binascii
 import dataclasses
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, get_args, get_type_hints
 
 from app.pipelines.interface import PipelineContext
 
@@ -91,8 +91,9 @@ def encode(outcome: object) -> dict[str, Any]:
 
 
 def decode(kind: type[Stage], data: dict[str, Any]) -> Stage:
-    """The inverse of `encode`."""
-    return kind(**{name: _decode_value(value) for name, value in data.items()})
+    """The inverse of `encode`; dataclasses within are found by the types of the fields."""
+    types = get_type_hints(kind)
+    return kind(**{name: _decode_value(types[name], value) for name, value in data.items()})
 
 
 def _encode_value(value: Any) -> Any:
@@ -103,13 +104,22 @@ def _encode_value(value: Any) -> Any:
             "shape": list(little.shape),
             "base64": base64.b64encode(little.tobytes()).decode("ascii"),
         }
+    if dataclasses.is_dataclass(value):
+        return encode(value)
+    if isinstance(value, list) and value and dataclasses.is_dataclass(value[0]):
+        return [encode(item) for item in value]
     return value
 
 
-def _decode_value(value: Any) -> Any:
+def _decode_value(kind: Any, value: Any) -> Any:
     if isinstance(value, dict) and value.keys() == {"dtype", "shape", "base64"}:
         import numpy as np  # noqa: PLC0415 - stages without arrays are restored without numpy
 
         raw = binascii.a2b_base64(value["base64"])
         return np.frombuffer(raw, dtype=value["dtype"]).reshape(value["shape"])
+    inner = next((part for part in (kind, *get_args(kind)) if dataclasses.is_dataclass(part)), None)
+    if isinstance(inner, type) and isinstance(value, dict):
+        return decode(inner, value)
+    if isinstance(inner, type) and isinstance(value, list):
+        return [decode(inner, item) for item in value]
     return value

@@ -82,7 +82,7 @@ def package(
     silent = len(answers.ids) - counted.analysed
     result = ThemesResult(
         schema=SCHEMA,
-        question=request.question,
+        question=answers.questions[0] if len(answers.questions) == 1 else None,
         created_by=CreatedBy(
             pipeline="thematic",
             version=version,
@@ -93,7 +93,7 @@ def package(
         ),
         labelling=_labelling(request.parameters.mode),
         embedding=Embedding(backend=embedded.backend, model=MODELS[embedded.backend]),
-        input=_input_facts(request, answers, prepared, embedded, counted),
+        input=_input_facts(answers, prepared, embedded),
         themes=themes,
         other=Other(
             responses=counted.others,
@@ -162,37 +162,41 @@ def _insight(sentence: Sentence, themes: Sequence[Theme]) -> Insight:
     )
 
 
-def _input_facts(
-    request: Request, answers: Answers, prepared: Prepared, embedded: Embedded, counted: Tables
-) -> InputFacts:
-    rows = len(answers.ids)
-    silent = rows - counted.analysed
+def _input_facts(answers: Answers, prepared: Prepared, embedded: Embedded) -> InputFacts:
+    rows = Counter(answers.column_of)
+    silent = Counter(
+        column for column, text in zip(answers.column_of, prepared.text_of, strict=True) if text < 0
+    )
+    analysed = rows.total() - silent.total()
+    unique = max(prepared.wording_of) + 1
+    source = answers.source
     return InputFacts(
-        rows=rows,
+        rows=rows.total(),
         empty=prepared.empty,
-        non_answers=silent,
-        analysed=counted.analysed,
-        unique_texts=len(prepared.texts),
-        duplicates=counted.analysed - len(prepared.texts),
-        split=0,
+        non_answers=silent.total(),
+        analysed=analysed,
+        unique_texts=unique,
+        duplicates=analysed - unique,
+        split=prepared.split,
         too_long=embedded.too_long,
         masked_emails=prepared.masked_emails,
         masked_phones=prepared.masked_phones,
-        masked_custom=0,
-        languages={"und": counted.analysed},
+        masked_custom=prepared.masked_custom,
+        languages=prepared.languages,
         questions=[
             QuestionFacts(
-                column=request.text_column,
-                question=request.question,
-                rows=rows,
-                non_answers=silent,
-                nothing_is_an_answer=False,
+                column=column,
+                question=answers.questions[at],
+                rows=rows[at],
+                non_answers=silent[at],
+                nothing_is_an_answer=prepared.nothing_answers[at],
             )
+            for at, column in enumerate(answers.columns)
         ],
-        dataset=None,
-        encoding=None,
-        header_rows=None,
-        dropped_columns=[],
+        dataset=source.get("id"),
+        encoding=source.get("encoding"),
+        header_rows=source.get("header_rows"),
+        dropped_columns=source.get("dropped_columns", []),
     )
 
 
@@ -261,7 +265,7 @@ class _Themes:
             if text >= 0:
                 self._theme_rows[found.theme_of[text]].append(row)
                 self._subtheme_rows[found.subtheme_of[text]].append(row)
-        self._text_of = prepared.text_of
+        self._wording_of = prepared.wording_of
         analysed = [row for row, text in enumerate(prepared.text_of) if text >= 0]
         self._group_sizes = {
             column: Counter(groups[row] for row in analysed)
@@ -308,7 +312,7 @@ class _Themes:
             keywords=keywords,
             responses=len(rows),
             share=_share(len(rows), self._analysed),
-            unique_texts=len({self._text_of[row] for row in rows}),
+            unique_texts=len({self._wording_of[row] for row in rows}),
             by_group=self._by_group(rows),
             stance=None,
             merged_from=[],
@@ -416,8 +420,8 @@ def _warnings(
     if prepared.foreign_share > FOREIGN_SHARE:
         warn(
             "not_english",
-            f"{100 * prepared.foreign_share:.0f} % of the longer texts do not look English; "
-            "model and stop words are for English.",
+            f"{100 * prepared.foreign_share:.0f} % of the answers whose language can be told are not "
+            "in English; model and stop words are for English.",
         )
     if len(found.cohesion) <= 1 and request.parameters.max_themes > 1:
         warn("too_few_answers", "There were too few different answers to tell themes apart.")

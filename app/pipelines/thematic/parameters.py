@@ -41,16 +41,23 @@ MAX_ANSWERS: Final = 50_000
 
 MAX_CODES: Final = 100
 MAX_QUESTIONS: Final = 20
+MAX_PHRASES: Final = 500
+MAX_PHRASE: Final = 100
 NOT_THEMES: Final = ("other", "non-answer")
 """What an answer is where it belongs to no theme; no theme may be called so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redact:
-    """Which personal data are masked before a text is analysed."""
+    """Which personal data are masked before a text is analysed.
+
+    Attributes:
+        custom: words and phrases, in any case; never patterns, so that none can run away.
+    """
 
     emails: bool = True
     phones: bool = True
+    custom: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,7 @@ class Request:
     Attributes:
         answers: as given: strings, or mappings of column to value; empty with a dataset.
         dataset_id: the stored dataset whose rows are the answers.
+        text_columns: hold the answers; empty where the input is to tell.
         question: what people were asked, where it is one question.
         questions: column of answers -> its question, where there are several.
         input_hash: sha256 over the answers and where in them the texts are.
@@ -113,7 +121,7 @@ class Request:
 
     answers: tuple[Any, ...]
     dataset_id: str | None
-    text_column: str
+    text_columns: tuple[str, ...]
     id_column: str | None
     group_by: tuple[str, ...]
     question: str | None
@@ -147,27 +155,27 @@ def parse_request(
     dataset_id = _dataset(payload)
     answers = () if dataset_id is not None else _answers(payload, max_answers)
     parameters = _parameters(payload, Operator(llm or {}, llm_origins))
-    text_column = text(payload, "text_column") or "text"
+    text_columns = _text_columns(payload)
     id_column = text(payload, "id_column")
     group_by = columns(payload, "group_by")
-    question, questions = _questions(payload)
+    question, questions = _questions(payload, text_columns)
     settings = {
         **{
             name: getattr(parameters, name)
             for name in parameters.__slots__
             if name not in ("redact", "codebook", "llm")
         },
-        "redact": [parameters.redact.emails, parameters.redact.phones],
+        "redact": asdict(parameters.redact),
         "codebook": [[code.name, code.definition] for code in parameters.codebook],
         "llm": outcome_settings(parameters.llm),
-        "columns": [text_column, id_column, group_by],
+        "columns": [text_columns or list(questions), id_column, group_by],
         "question": question or questions,
     }
     source = {"dataset": dataset_id} if dataset_id is not None else answers
     return Request(
         answers=tuple(answers),
         dataset_id=dataset_id,
-        text_column=text_column,
+        text_columns=text_columns or tuple(questions),
         id_column=id_column,
         group_by=group_by,
         question=question,
@@ -212,7 +220,7 @@ _REACHING: Final = (
     "max_retries",
     "client",
 )
-_REDACT_KEYS: Final = ("emails", "phones")
+_REDACT_KEYS: Final = ("custom", "emails", "phones")
 _EMBEDDING_KEYS: Final = ("backend", "base_url", "model")
 _KEYS: Final = (
     "answers",
@@ -260,7 +268,11 @@ def _parameters(payload: Mapping[str, Any], operator: Operator) -> Parameters:
         granularity=choice(payload, "granularity", "medium", GRANULARITIES),
         quotes_per_theme=integer(payload, "quotes_per_theme", 5, 0, 20),
         seed=integer(payload, "seed", 0, 0, 1_000_000),
-        redact=Redact(flag(redact, "emails", "redact."), flag(redact, "phones", "redact.")),
+        redact=Redact(
+            emails=flag(redact, "emails", "redact."),
+            phones=flag(redact, "phones", "redact."),
+            custom=_phrases(redact),
+        ),
         embedding_backend=backend,
         embedding_base_url=base_url,
         embedding_model=model,
@@ -307,7 +319,20 @@ def _uuid(given: Mapping[str, Any], name: str, prefix: str) -> str:
     return value.lower()
 
 
-def _questions(payload: Mapping[str, Any]) -> tuple[str | None, dict[str, str]]:
+def _text_columns(payload: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns of answers; none where the input is to tell."""
+    if not isinstance(payload.get("text_column"), list | tuple):
+        column = text(payload, "text_column")
+        return () if column is None else (column,)
+    given = columns(payload, "text_column")
+    if not 0 < len(given) <= MAX_QUESTIONS:
+        raise ParameterError("text_column", given, f"give 1 to {MAX_QUESTIONS} columns")
+    return given
+
+
+def _questions(
+    payload: Mapping[str, Any], text_columns: tuple[str, ...]
+) -> tuple[str | None, dict[str, str]]:
     """One question for all answers, or one per column of answers."""
     given = payload.get("question")
     if not isinstance(given, Mapping):
@@ -317,14 +342,26 @@ def _questions(payload: Mapping[str, Any]) -> tuple[str | None, dict[str, str]]:
         raise ParameterError("question", given, remedy)
     questions = {}
     for column in given:
+        if text_columns and column not in text_columns:
+            remedy = f"no column of answers; text_column names {', '.join(text_columns)}"
+            raise ParameterError(f"question.{column}", given[column], remedy)
         question = text(given, column, "question.")
         if question is None:
             raise ParameterError(f"question.{column}", None, "give the question's text")
         questions[column] = question
-    if "text_column" in payload:
-        remedy = "the questions name their columns"
-        raise ParameterError("text_column", payload["text_column"], remedy)
     return None, questions
+
+
+def _phrases(redact: Mapping[str, Any]) -> tuple[str, ...]:
+    given = redact.get("custom", [])
+    if not isinstance(given, list | tuple) or len(given) > MAX_PHRASES:
+        remedy = f"give a list of at most {MAX_PHRASES} words or phrases"
+        raise ParameterError("redact.custom", given, remedy)
+    for at, phrase in enumerate(given):
+        if not isinstance(phrase, str) or not 0 < len(phrase.strip()) <= MAX_PHRASE:
+            remedy = f"give a word or phrase of at most {MAX_PHRASE} characters"
+            raise ParameterError(f"redact.custom[{at}]", phrase, remedy)
+    return tuple(given)
 
 
 def _codebook(payload: Mapping[str, Any]) -> tuple[Code, ...]:

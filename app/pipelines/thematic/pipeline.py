@@ -78,14 +78,14 @@ class ThematicAnalysis:
         milestones = Milestones(context, f"{VERSION}:{request.fingerprint}", STAGES)
         answers = await milestones.reach(
             "load",
-            f"{len(request.answers):,} rows",
-            _in_thread(lambda: load.load(request)),
+            "reading the answers",
+            lambda _: load.load(request, context, self._max_answers),
             load.Answers,
         )
         prepared = await milestones.reach(
             "prepare",
             "cleaning, masking, setting non-answers apart",
-            _in_thread(lambda: prepare.prepare(answers, request.question, parameters.redact)),
+            _in_thread(lambda: prepare.prepare(answers, parameters.redact)),
             prepare.Prepared,
         )
         people = prepare.people(prepared)
@@ -104,7 +104,7 @@ class ThematicAnalysis:
         labels = await milestones.reach(
             "name",
             f"{len(found.cohesion)} themes",
-            _in_thread(lambda: label.label(prepared, people, found, request.question)),
+            _in_thread(lambda: label.label(prepared, people, found, load.asked(answers))),
             label.Labels,
         )
         chosen = await milestones.reach(
