@@ -15,12 +15,10 @@ from itertools import combinations
 from statistics import NormalDist
 from typing import Final, TypedDict
 
-from app.pipelines.thematic.assign import Assigned, Assignments
+from app.pipelines.thematic.counting import Tables, theme_id
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.load import Answers
-from app.pipelines.thematic.prepare import Prepared
 from app.pipelines.thematic.quotes import Quotes
-from app.pipelines.thematic.stance import Stances
 
 EVIDENCE: Final = 3
 LARGEST: Final = 3
@@ -55,59 +53,6 @@ class Insights:
     insights: list[Sentence]
     dropped: int = 0
     lost: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """What the sentences are filled from, counted per row.
-
-    Attributes:
-        of_row: None for a non-answer.
-        stance_of_row: one per theme of the row, where stances are known.
-        analysed: rows with an answer.
-        responses: theme -> rows that list it.
-        others: rows in no theme.
-        failed: rows that could not be judged.
-    """
-
-    of_row: list[Assigned | None]
-    stance_of_row: list[list[str]]
-    analysed: int
-    responses: list[int]
-    others: int
-    failed: int
-
-    @property
-    def by_size(self) -> list[int]:
-        """Themes, the largest first."""
-        return sorted(range(len(self.responses)), key=lambda theme: (-self.responses[theme], theme))
-
-
-def tables(prepared: Prepared, assignments: Assignments, stances: Stances, themes: int) -> Tables:
-    """Count where the rows went."""
-    of_row: list[Assigned | None] = []
-    stance_of_row: list[list[str]] = []
-    for text in prepared.text_of:
-        assigned = assignments.of[text] if text >= 0 else None
-        says_nothing = assigned is None or assigned.status == "non_answer"
-        of_row.append(None if says_nothing else assigned)
-        stance_of_row.append([] if says_nothing else stances.of[text])
-    analysed = [each for each in of_row if each is not None]
-    listed = Counter(theme for each in analysed for theme in each.themes)
-    statuses = Counter(each.status for each in analysed)
-    return Tables(
-        of_row=of_row,
-        stance_of_row=stance_of_row,
-        analysed=len(analysed),
-        responses=[listed[theme] for theme in range(themes)],
-        others=statuses["other"],
-        failed=statuses["failed"],
-    )
-
-
-def theme_id(theme: int) -> str:
-    """The id of the theme with this number: "T01" for 0."""
-    return f"T{theme + 1:02d}"
 
 
 def insights(answers: Answers, counted: Tables, labels: Labels, chosen: Quotes) -> Insights:
@@ -212,7 +157,7 @@ def _differences(
         sizes: Counter[str] = Counter()
         hits: Counter[tuple[str, int]] = Counter()
         for group, each in zip(groups, counted.of_row, strict=True):
-            if each is not None:
+            if each is not None and each.status != "non_answer":
                 sizes[group] += 1
                 hits.update((group, theme) for theme in each.themes)
         for group in sorted(sizes):
@@ -282,9 +227,9 @@ def _together(counted: Tables, labels: Labels, evidence: list[list[str]]) -> Ite
 def _stances(counted: Tables, labels: Labels, evidence: list[list[str]]) -> Iterator[Sentence]:
     """The theme with the largest share of complaint, and the one with the largest of praise."""
     told: Counter[tuple[int, str]] = Counter()
-    for each, stances in zip(counted.of_row, counted.stance_of_row, strict=True):
+    for each in counted.of_row:
         if each is not None:
-            told.update(pair for pair in zip(each.themes, stances, strict=False) if pair[1])
+            told.update(pair for pair in zip(each.themes, each.stance, strict=False) if pair[1])
     known: Counter[int] = Counter()
     for (theme, _), times in told.items():
         known[theme] += times

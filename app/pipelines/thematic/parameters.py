@@ -195,7 +195,7 @@ def stage_settings(request: Request) -> dict[str, Any]:
     model = [given.mode, outcome_settings(given.llm), given.context]
     return {
         "load": request.input_hash,
-        "prepare": [given.redact.emails, given.redact.phones],
+        "prepare": asdict(given.redact),
         "embed": [
             given.embedding_backend,
             given.embedding_base_url,

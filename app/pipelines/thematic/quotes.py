@@ -7,7 +7,7 @@ never quoted, whatever is masked elsewhere.
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.pipelines.thematic.assign import Assigned, Assignments
+from app.pipelines.thematic.counting import Tables, tables
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.embed import Embedded
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.load import Answers
-from app.pipelines.thematic.prepare import Prepared
+from app.pipelines.thematic.parts import Span
+from app.pipelines.thematic.prepare import Prepared, spans
 from app.pipelines.thematic.words import stem, tokens
 
 SUBTHEME_QUOTES: Final = 3
@@ -66,21 +68,37 @@ def quotes(
     wanted: int,
 ) -> Quotes:
     """Choose up to `wanted` quotes per theme, up to three per sub-theme and five of other."""
+    counted = tables(answers, prepared, assignments.of, len(labels.names))
     chooser = _Chooser(answers, prepared, embedded)
     fewer = min(wanted, SUBTHEME_QUOTES)
     score = [each.score or 0.0 for each in assignments.of]
-    others = [text for text, each in enumerate(assignments.of) if each.status == "other"]
+    of_subtheme = subtheme_of_row(counted, found)
+    others = {at for at, each in enumerate(counted.of_row) if each and each.status == "other"}
     return Quotes(
         themes=[
             chooser.choose(_members(assignments.of, theme), score, name, wanted)
             for theme, name in enumerate(labels.names)
         ],
         subthemes=[
-            chooser.choose(within(assignments.of, found, subtheme), found.subscore, name, fewer)
+            chooser.choose(
+                [text for text, of in enumerate(found.subtheme_of) if of == subtheme],
+                found.subscore,
+                name,
+                fewer,
+                {at for at, of in enumerate(of_subtheme) if of == subtheme},
+            )
             for subtheme, name in enumerate(labels.subnames)
         ],
-        other=chooser.choose(others, score, "", min(wanted, OTHER_QUOTES)),
-        suggested=[chooser.choose(texts, score, "", fewer) for texts in assignments.suggested],
+        other=chooser.choose(
+            sorted({counted.home[row] for row in others}),
+            score,
+            "",
+            min(wanted, OTHER_QUOTES),
+            others,
+        ),
+        suggested=[
+            chooser.choose(texts, score, "", fewer, others) for texts in assignments.suggested
+        ],
     )
 
 
@@ -90,14 +108,14 @@ def _members(assigned: Sequence[Assigned], theme: int) -> list[int]:
     return primary or [text for text, each in enumerate(assigned) if theme in each.themes]
 
 
-def within(assigned: Sequence[Assigned], found: Discovered, subtheme: int) -> list[int]:
-    """Texts of a sub-theme whose primary theme is the one that it is part of."""
-    parent = [found.parent_of[subtheme]]
-    return [
-        text
-        for text, of in enumerate(found.subtheme_of)
-        if of == subtheme and assigned[text].themes[:1] == parent
-    ]
+def subtheme_of_row(counted: Tables, found: Discovered) -> list[int]:
+    """Row -> the sub-theme within its primary theme that it lies in, -1 without one."""
+    subthemes = []
+    for each, text in zip(counted.of_row, counted.home, strict=True):
+        subtheme = found.subtheme_of[text] if each is not None else -1
+        is_inside = each is not None and each.themes[:1] == [found.parent_of[subtheme]]
+        subthemes.append(subtheme if subtheme >= 0 and is_inside else -1)
+    return subthemes
 
 
 class _Chooser:
@@ -105,18 +123,29 @@ class _Chooser:
         self._answers = answers
         self._texts = prepared.texts
         self._vectors = embedded.vectors
-        self._rows: dict[int, list[int]] = defaultdict(list)
+        self._places: dict[int, dict[int, Span]] = defaultdict(dict)
         personal = set(prepared.personal)
-        for row, text in enumerate(prepared.text_of):
-            if text >= 0 and row not in personal:
-                self._rows[text].append(row)
+        for row, said in enumerate(spans(answers, prepared)):
+            for span in said if row not in personal else ():
+                self._places[span.text].setdefault(row, span)
+        self._rows: dict[int, list[int]] = {}
         self._group = next(iter(answers.groups.values()), None)
 
     def choose(
-        self, members: list[int], score: Sequence[float], name: str, wanted: int
+        self,
+        members: list[int],
+        score: Sequence[float],
+        name: str,
+        wanted: int,
+        rows: Set[int] | None = None,
     ) -> list[Slice]:
-        """Up to `wanted` quotes from the texts `members`."""
-        shown = [text for text in members if text in self._rows]
+        """Up to `wanted` quotes from the texts `members`, of `rows` alone where they are given."""
+        self._rows = {
+            text: [row for row in self._places[text] if rows is None or row in rows]
+            for text in members
+            if text in self._places
+        }
+        shown = [text for text in members if self._rows.get(text)]
         named = {stem(word) for word in tokens(name)}
         worth = {
             text: score[text] - self._penalty(text) + self._bonus(text, named) for text in shown
@@ -133,7 +162,7 @@ class _Chooser:
             value = RELEVANCE * merit - (1.0 - RELEVANCE) * nearest - self._repeats(pool, groups)
             best = int(value.argmax())
             row = self._row(pool[best], groups)
-            chosen.append(self._quote(row))
+            chosen.append(self._quote(row, self._places[pool[best]][row]))
             groups.add(self._group[row] if self._group else "")
             merit[best] = -np.inf
             nearest = np.maximum(nearest, vectors @ vectors[best])
@@ -144,7 +173,9 @@ class _Chooser:
         return 0.0 if words.isdisjoint(named) else SAYS_THE_NAME
 
     def _penalty(self, text: int) -> float:
-        original = self._answers.texts[self._rows[text][0]]
+        row = self._rows[text][0]
+        span = self._places[text][row]
+        original = self._answers.texts[row][span.start : span.end]
         garbled = GARBLED if _GARBLED.search(original) else 0.0
         return garbled + self._length_penalty(len(original))
 
@@ -172,14 +203,11 @@ class _Chooser:
             return rows[0]
         return next((row for row in rows if self._group[row] not in groups), rows[0])
 
-    def _quote(self, row: int) -> Slice:
+    def _quote(self, row: int, span: Span) -> Slice:
         original = self._answers.texts[row]
-        start, end = excerpt(original)
+        start, end = (span.start + at for at in excerpt(original[span.start : span.end]))
         return Slice(
-            response_id=self._answers.ids[row],
-            text=original[start:end],
-            start=start,
-            end=end,
+            response_id=self._answers.ids[row], text=original[start:end], start=start, end=end
         )
 
 
