@@ -9,6 +9,7 @@ from typing import Any, Final
 from app.domain.errors import HaulageError
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.embed import MODELS, Embedded
+from app.pipelines.thematic.facts import foreign_share, input_facts, non_answers, silent_rows
 from app.pipelines.thematic.insights import Insights, Sentence, Tables, tables, theme_id
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.load import Answers
@@ -24,14 +25,10 @@ from app.results.themes import (
     Evidence,
     Failed,
     GroupCount,
-    InputFacts,
     Insight,
     Labelling,
     Metrics,
-    NonAnswers,
-    NonAnswerText,
     Other,
-    QuestionFacts,
     Quote,
     Theme,
     ThemesResult,
@@ -79,7 +76,8 @@ def package(
     given = dict(zip(answers.ids, answers.texts, strict=True))
     builder = _Themes(answers, given, prepared, found, counted, subtheme_ids)
     themes = builder.themes(labels, chosen)
-    silent = len(answers.ids) - counted.analysed
+    silent = silent_rows(prepared)
+    facts = input_facts(answers, prepared, silent, embedded.too_long)
     result = ThemesResult(
         schema=SCHEMA,
         question=answers.questions[0] if len(answers.questions) == 1 else None,
@@ -93,7 +91,7 @@ def package(
         ),
         labelling=_labelling(request.parameters.mode),
         embedding=Embedding(backend=embedded.backend, model=MODELS[embedded.backend]),
-        input=_input_facts(answers, prepared, embedded),
+        input=facts,
         themes=themes,
         other=Other(
             responses=counted.others,
@@ -102,19 +100,11 @@ def package(
             suggested=[],
         ),
         failed=Failed(responses=0, share=0.0, reasons={}),
-        non_answers=NonAnswers(
-            responses=silent,
-            share=_share(silent, len(answers.ids)),
-            rule=prepared.rule,
-            texts=[
-                NonAnswerText(text=text, responses=times)
-                for text, times in prepared.non_answers.items()
-            ],
-        ),
+        non_answers=non_answers(prepared, silent),
         insights=[_insight(sentence, themes) for sentence in sentences.insights],
         metrics=_metrics(counted, found, labels, prepared),
         usage=_usage(),
-        warnings=_warnings(request, prepared, embedded, found, counted),
+        warnings=_warnings(request, facts.languages, embedded, found, counted),
         assignments=_assignments(answers, prepared, found, subtheme_ids),
     )
     problems = verify(result, given)
@@ -159,44 +149,6 @@ def _insight(sentence: Sentence, themes: Sequence[Theme]) -> Insight:
         evidence=[Evidence(response_id=response_id) for response_id in sentence["evidence"]],
         numbers=sentence["numbers"],
         numbers_checked=not strange,
-    )
-
-
-def _input_facts(answers: Answers, prepared: Prepared, embedded: Embedded) -> InputFacts:
-    rows = Counter(answers.column_of)
-    silent = Counter(
-        column for column, text in zip(answers.column_of, prepared.text_of, strict=True) if text < 0
-    )
-    analysed = rows.total() - silent.total()
-    unique = max(prepared.wording_of) + 1
-    source = answers.source
-    return InputFacts(
-        rows=rows.total(),
-        empty=prepared.empty,
-        non_answers=silent.total(),
-        analysed=analysed,
-        unique_texts=unique,
-        duplicates=analysed - unique,
-        split=prepared.split,
-        too_long=embedded.too_long,
-        masked_emails=prepared.masked_emails,
-        masked_phones=prepared.masked_phones,
-        masked_custom=prepared.masked_custom,
-        languages=prepared.languages,
-        questions=[
-            QuestionFacts(
-                column=column,
-                question=answers.questions[at],
-                rows=rows[at],
-                non_answers=silent[at],
-                nothing_is_an_answer=prepared.nothing_answers[at],
-            )
-            for at, column in enumerate(answers.columns)
-        ],
-        dataset=source.get("id"),
-        encoding=source.get("encoding"),
-        header_rows=source.get("header_rows"),
-        dropped_columns=source.get("dropped_columns", []),
     )
 
 
@@ -401,7 +353,11 @@ def _npmi(both: int, first: int, second: int, texts: int) -> float:
 
 
 def _warnings(
-    request: Request, prepared: Prepared, embedded: Embedded, found: Discovered, counted: Tables
+    request: Request,
+    languages: Mapping[str, int],
+    embedded: Embedded,
+    found: Discovered,
+    counted: Tables,
 ) -> list[Warn]:
     warnings = []
 
@@ -417,10 +373,11 @@ def _warnings(
         )
     if embedded.too_long:
         warn("too_long", f"Of {embedded.too_long} texts only the first 256 tokens were read.")
-    if prepared.foreign_share > FOREIGN_SHARE:
+    foreign = foreign_share(languages, embedded.backend)
+    if foreign > FOREIGN_SHARE:
         warn(
             "not_english",
-            f"{100 * prepared.foreign_share:.0f} % of the answers whose language can be told are not "
+            f"{100 * foreign:.0f} % of the answers whose language can be told are not "
             "in English; model and stop words are for English.",
         )
     if len(found.cohesion) <= 1 and request.parameters.max_themes > 1:
