@@ -229,8 +229,9 @@ def _about_the_themes(request: Request, made: Outcomes, counted: Tables) -> dict
             if request.parameters.codebook
             else "Many answers are in no theme; a lower min_theme_size would show more."
         )
-    if made.reviewed.vague:
-        names = ", ".join(f"“{made.labels.names[theme]}”" for theme in made.reviewed.vague)
+    vague = [theme for theme in made.reviewed.vague if counted.responses[theme]]
+    if vague:
+        names = ", ".join(f"“{made.labels.names[theme]}”" for theme in vague)
         told["vague_names"] = f"The review found these names vague: {names}."
     return told
 
