@@ -109,6 +109,9 @@ class DBInterface(Protocol):
     async def get_dataset(self, dataset_id: str) -> Dataset:
         """What is known of a dataset; DatasetNotFoundError."""
 
+    async def list_datasets_of_file(self, sha256: str) -> list[Dataset]:
+        """The datasets that came from this file, the newest first."""
+
     async def list_dataset_rows(
         self, dataset_id: str, positions: Sequence[int], *, after_row: int = 0
     ) -> list[tuple[int, list[str]]]:

@@ -3,6 +3,7 @@
 Part of `WorkerSession`, which knows how to insist on a database that is away.
 """
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -23,6 +24,8 @@ from app.domain.jobs import (
 from app.domain.json_values import dump_storable, storable_text, with_storable_texts
 
 MAX_NAME_CHARACTERS: Final = 200
+# How long a job that is to end may go on storing what it has paid for.
+SAVING_SECONDS: Final = 2.0
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _T = TypeVar("_T")
@@ -75,7 +78,16 @@ class SharedStore:
             # In this order NaN becomes 0.
             cost=min(float(MAX_CALL_COST), max(0.0, float(cost))),
         )
-        await self._insist(lambda: self._db.save_call(self._claim, call))
+        saving = asyncio.ensure_future(self._insist(lambda: self._db.save_call(self._claim, call)))
+        try:
+            await asyncio.shield(saving)
+        except asyncio.CancelledError:
+            # Else the attempt that follows a shutdown would pay for the call again.
+            try:
+                await asyncio.wait({saving}, timeout=SAVING_SECONDS)
+            finally:
+                saving.cancel()
+            raise
 
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
         """See PipelineContext."""

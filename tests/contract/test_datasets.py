@@ -81,7 +81,12 @@ async def test_an_empty_table_is_a_dataset(db: DBInterface) -> None:
 
 
 async def test_the_same_file_again_is_a_dataset_of_its_own(db: DBInterface) -> None:
-    assert (await stored(db)).id != (await stored(db)).id
+    first, second = await stored(db), await stored(db)
+    await db.insert_dataset("b.csv", COLUMNS, [], sha256="cd" * 32, detected={})
+
+    assert first.id != second.id
+    assert await db.list_datasets_of_file(SHA256) == [second, first]
+    assert await db.list_datasets_of_file("ef" * 32) == []
 
 
 @pytest.mark.parametrize("dataset_id", [new_id(), "no id", ""])

@@ -40,6 +40,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "insert_dataset_row": (),
     "insert_pending_job": (),
     "list_dataset_rows": ("row_no", "cells"),
+    "list_datasets_of_file": ("id", "name", "columns", "row_count", "detected", "sha256"),
     "load_call": ("answer",),
     "load_checkpoint": ("data",),
     "load_payload": ("payload",),

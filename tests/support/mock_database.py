@@ -148,6 +148,9 @@ class MockDatabase:
         await self._called("get_dataset")
         raise DatasetNotFoundError(dataset_id)
 
+    async def list_datasets_of_file(self, sha256: str) -> list[Dataset]:
+        return []
+
     async def list_dataset_rows(
         self, dataset_id: str, positions: Sequence[int], *, after_row: int = 0
     ) -> list[tuple[int, list[str]]]:

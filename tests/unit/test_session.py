@@ -42,6 +42,7 @@ from app.domain.jobs import (
 from app.domain.lifecycle import Completed, Verdict, decide
 from app.pipelines.interface import PipelineContext
 from app.worker import session as module
+from app.worker import shared
 from app.worker.logs import LogBuffer
 from app.worker.session import MAX_MILESTONES, WorkerSession
 
@@ -581,6 +582,36 @@ async def test_an_answer_that_cannot_be_stored_is_the_pipeline_s_own_error(worke
             await worker.session.save_call(KEY, answer, stage="name", model="m")
 
     assert worker.store.calls == []
+
+
+async def test_an_answer_is_kept_when_its_job_is_to_end_meanwhile(worker: Worker) -> None:
+    gate = worker.store.gates["save_call"] = asyncio.Event()
+    saving = asyncio.create_task(worker.session.save_call(KEY, "a", stage="name", model="m"))
+    await eventually(lambda: _is_called(worker, "save_call"), "a write under way")
+
+    saving.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    assert len(worker.store.paid) == 1
+
+
+async def test_a_job_ends_although_its_answer_cannot_be_kept(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "SAVING_SECONDS", 0.01)
+    worker.store.hanging.add("save_call")
+    saving = asyncio.create_task(worker.session.save_call(KEY, "a", stage="name", model="m"))
+    await eventually(lambda: _is_called(worker, "save_call"), "a write under way")
+
+    saving.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        async with asyncio.timeout(10.0):
+            await saving
+    assert worker.store.paid == []
 
 
 @pytest.mark.parametrize("key", ["", "c0", "C0" * 32, "zz" * 32, "c0" * 33, "c0" * 32 + "\n"])

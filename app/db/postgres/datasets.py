@@ -80,14 +80,12 @@ class PostgresDatasets(PostgresCalls):
         row = await self._fetch_row("get_dataset", as_uuid(dataset_id))
         if row is None:
             raise DatasetNotFoundError(dataset_id)
-        return Dataset(
-            id=row["id"],
-            name=row["name"],
-            columns=tuple(row["columns"]),
-            row_count=row["row_count"],
-            detected=json.loads(row["detected"]),
-            sha256=row["sha256"],
-        )
+        return _dataset(row)
+
+    async def list_datasets_of_file(self, sha256: str) -> list[Dataset]:
+        """See DBInterface."""
+        rows = await self._fetch_all("list_datasets_of_file", bytes.fromhex(sha256))
+        return [_dataset(row) for row in rows]
 
     async def list_dataset_rows(
         self, dataset_id: str, positions: Sequence[int], *, after_row: int = 0
@@ -98,6 +96,17 @@ class PostgresDatasets(PostgresCalls):
             "list_dataset_rows", as_uuid(dataset_id), from_one, after_row, DATASET_PAGE_ROWS
         )
         return [(row["row_no"], row["cells"]) for row in rows]
+
+
+def _dataset(row: asyncpg.Record) -> Dataset:
+    return Dataset(
+        id=row["id"],
+        name=row["name"],
+        columns=tuple(row["columns"]),
+        row_count=row["row_count"],
+        detected=json.loads(row["detected"]),
+        sha256=row["sha256"],
+    )
 
 
 def _checked(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[list[str]]:
