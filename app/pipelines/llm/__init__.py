@@ -8,6 +8,8 @@ Nothing here knows the thematic analysis; another plugin may use it as it is. Im
 HTTP library.
 """
 
+from app.pipelines.llm.asking import LLM, CallStore, in_parts, open_llm
+from app.pipelines.llm.budget import Cost, estimate
 from app.pipelines.llm.interface import (
     AnswerRejectedError,
     BudgetExceededError,
@@ -20,16 +22,24 @@ from app.pipelines.llm.interface import (
     Message,
     StageUsage,
 )
+from app.pipelines.llm.quoting import as_data
 
 __all__ = [
+    "LLM",
     "AnswerRejectedError",
     "BudgetExceededError",
+    "CallStore",
     "Chat",
     "ChatClient",
     "Completion",
+    "Cost",
     "LLMError",
     "LLMSettings",
     "LLMUnavailableError",
     "Message",
     "StageUsage",
+    "as_data",
+    "estimate",
+    "in_parts",
+    "open_llm",
 ]

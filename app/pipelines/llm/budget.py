@@ -1,0 +1,138 @@
+"""What a job's calls may cost, known before each call and not only after it.
+
+A call under way is reserved at its worst: its prompt as estimated and all of the output that it
+may have. A call that fits only once others have turned out cheaper waits for them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from app.pipelines.llm.interface import BudgetExceededError, Chat, Completion, LLMSettings
+
+# Of English text; other scripts have more tokens, code too. No tokenizer fits every model, and
+# the common one downloads its vocabulary at the first use.
+CHARACTERS_PER_TOKEN = 4
+_TOKENS_PER_MESSAGE = 4
+_PRICED_TOKENS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Calls and what they take; made before a run as an estimate, afterwards as a fact."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cost + other.cost,
+        )
+
+    def __sub__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.calls - other.calls,
+            self.prompt_tokens - other.prompt_tokens,
+            self.completion_tokens - other.completion_tokens,
+            self.cost - other.cost,
+        )
+
+
+def tokens_in(texts: Iterable[str]) -> int:
+    """About how many tokens these messages' texts are."""
+    return sum(_TOKENS_PER_MESSAGE + -(-len(text) // CHARACTERS_PER_TOKEN) for text in texts)
+
+
+def price(settings: LLMSettings, prompt_tokens: int, completion_tokens: int) -> float:
+    """What so many tokens cost, in the currency of the settings."""
+    return (
+        prompt_tokens * settings.prompt_price + completion_tokens * settings.completion_price
+    ) / _PRICED_TOKENS
+
+
+def estimate(
+    settings: LLMSettings, calls: int, prompt_characters: int, answer_characters: int
+) -> Cost:
+    """What `calls` will take, each with about so many characters to read and to write."""
+    prompt_tokens = calls * tokens_in(["x" * prompt_characters])
+    completion_tokens = calls * -(-answer_characters // CHARACTERS_PER_TOKEN)
+    return Cost(
+        calls, prompt_tokens, completion_tokens, price(settings, prompt_tokens, completion_tokens)
+    )
+
+
+class Budget:
+    """Counts what calls take and lets none begin that could exceed the settings' bounds."""
+
+    def __init__(self, settings: LLMSettings) -> None:
+        self._settings = settings
+        self.spent = Cost()
+        self._reserved = Cost()
+        self._settled = asyncio.Condition()
+
+    def check(self, expected: Cost) -> None:
+        """Raise BudgetExceededError where `expected`, added to what is spent, is too much."""
+        if reason := self._reason_against(self.spent + expected):
+            raise BudgetExceededError(reason)
+
+    @asynccontextmanager
+    async def reserved(self, chat: Chat) -> AsyncIterator["Reservation"]:
+        """Hold what `chat` may take at most, until it is known what it took.
+
+        Raises:
+            BudgetExceededError: it does not fit, also when nothing else is under way.
+        """
+        reservation = Reservation(self._worst_of(chat))
+        async with self._settled:
+            while reason := self._reason_against(self.spent + self._reserved + reservation.worst):
+                if not self._reserved.calls:
+                    raise BudgetExceededError(reason)
+                await self._settled.wait()
+            self._reserved += reservation.worst
+        try:
+            yield reservation
+        finally:
+            # Without a suspension between them: a cancelled call must give back what it held.
+            self._reserved -= reservation.worst
+            if reservation.taken is not None:
+                self.spent += reservation.taken
+            await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._settled:
+            self._settled.notify_all()
+
+    def cost_of(self, completion: Completion) -> Cost:
+        """What a finished call took."""
+        tokens = (completion.prompt_tokens, completion.completion_tokens)
+        return Cost(1, *tokens, price(self._settings, *tokens))
+
+    def _worst_of(self, chat: Chat) -> Cost:
+        tokens = (tokens_in(message.content for message in chat.messages), chat.max_output_tokens)
+        return Cost(1, *tokens, price(self._settings, *tokens))
+
+    def _reason_against(self, total: Cost) -> str | None:
+        bounds = self._settings
+        if bounds.max_calls is not None and total.calls > bounds.max_calls:
+            return f"the budget of {bounds.max_calls} calls is used up"
+        tokens = total.prompt_tokens + total.completion_tokens
+        if bounds.max_tokens_total is not None and tokens > bounds.max_tokens_total:
+            return f"the budget of {bounds.max_tokens_total} tokens does not hold the next call"
+        # Sums of floats: a budget that is met exactly is not exceeded.
+        if bounds.max_cost is not None and total.cost > bounds.max_cost * (1 + 1e-9):
+            return f"the budget of {bounds.max_cost:g} does not hold the next call"
+        return None
+
+
+@dataclass(slots=True)
+class Reservation:
+    """What a call under way may take; `taken` is set once it is known."""
+
+    worst: Cost
+    taken: Cost | None = None
