@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Self
 
 import httpx2
@@ -67,10 +67,15 @@ class Client:
 
 
 @contextlib.contextmanager
-def own_service() -> Iterator[str]:
-    """The URL of a `haulage serve` of our own on a free port; it ends with us, even killed."""
+def own_service(settings: Mapping[str, str]) -> Iterator[str]:
+    """The URL of a `haulage serve` of our own on a free port; it ends with us, even killed.
+
+    Args:
+        settings: environment variables that it has beside ours.
+    """
     environment = {
         **os.environ,
+        **settings,
         "HAULAGE_HOST": "127.0.0.1",
         "HAULAGE_LOG_LEVEL": "WARNING",
         # Who interrupts the command does not want to wait for its job.

@@ -102,6 +102,14 @@ class CheckpointNameError(HaulageError):
         self.reason = reason
 
 
+class CallKeyError(HaulageError):
+    """The key of a paid call is no sha256 in hexadecimal."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"a call's key has 64 hexadecimal digits, not {key[:80]!r}")
+        self.key = key
+
+
 class PipelineLoadError(HaulageError):
     """A pipeline's import path does not lead to a usable class."""
 
@@ -121,7 +129,15 @@ class UnknownPipelineError(HaulageError):
 
 
 class DatasetError(HaulageError):
-    """A file of answers cannot be read; the message says where and why."""
+    """A table of answers cannot be read or stored; the message says where and why."""
+
+
+class DatasetNotFoundError(DatasetError):
+    """No dataset has this id."""
+
+    def __init__(self, dataset_id: str) -> None:
+        super().__init__(f"no dataset {dataset_id}")
+        self.dataset_id = dataset_id
 
 
 class RetryLaterError(HaulageError):

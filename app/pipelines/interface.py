@@ -82,7 +82,7 @@ class PipelineContext(Protocol):
         """The intermediate result kept under `stage` by this or an earlier attempt, else None.
 
         Args:
-            of_job: id of another job to take it from.
+            of_job: id of another job to take it from; a job that is unknown has kept nothing.
         """
 
     async def load_call(self, key: str) -> Json | None:
@@ -105,12 +105,17 @@ class PipelineContext(Protocol):
     ) -> None:
         """Keep the answer of a finished paid call, with what it cost, in one transaction.
 
-        It survives this attempt and serves every job. Kept once: a repetition changes nothing and
-        costs nothing. NUL and lone surrogates in texts are replaced.
+        It survives this attempt and serves every job. Kept once: the first answer under a key
+        stays, and a repetition within an attempt is not counted again. NUL and lone surrogates in
+        texts are replaced; what is out of bounds in tokens or cost is cut to them.
+
+        Args:
+            answer: JSON of at most 1 MiB.
+            cost: in the currency of the prices.
         """
 
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
-        """Add to the job's usage that so many calls of `stage` found their answers kept."""
+        """Add to the job's usage that so many more calls of `stage` found their answers kept."""
 
     async def dataset(self, dataset_id: str) -> Dataset:
         """What is known of a stored dataset; DatasetError where there is none of this id."""

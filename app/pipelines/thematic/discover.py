@@ -94,7 +94,7 @@ async def discover(
     at_most = min(parameters.max_themes, max(1, sum(people) // parameters.min_theme_size))
     if len(vectors) < SINGLE_THEME_BELOW or at_most == 1:
         alone = np.zeros(len(vectors), dtype=np.int64)
-        return _settle(vectors, alone, alone, people, 1)
+        return settle(vectors, alone, alone, people, 1)
     grain = Grain(
         RESOLUTION[parameters.granularity], THEME_RESOLUTION[parameters.granularity], at_most
     )
@@ -104,7 +104,7 @@ async def discover(
     judged = await asyncio.to_thread(_verdicts, texts, len(vectors))
     fine, coarse = await asyncio.to_thread(_partition, links, judged, grain, seeds)
     found = await asyncio.to_thread(
-        _settle, vectors, coarse, fine, people, parameters.min_theme_size
+        settle, vectors, coarse, fine, people, parameters.min_theme_size
     )
     if len(vectors) < STABILITY_FROM:
         return found
@@ -147,7 +147,7 @@ def _partition(
     return fine, graph.join(links, fine, grain.themes, grain.at_most, apart)[fine]
 
 
-def _settle(
+def settle(
     vectors: NDArray[np.float32],
     coarse: NDArray[np.int64],
     fine: NDArray[np.int64],

@@ -1,41 +1,41 @@
 """Stage 8, check and package: the result as `themes/1`, its metrics, and proof that it is sound."""
 
-import copy
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from app.domain.errors import HaulageError
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.embed import MODELS, Embedded
-from app.pipelines.thematic.insights import Insights, Tables, tables, theme_id
+from app.pipelines.thematic.facts import foreign_share, input_facts, non_answers, silent_rows
+from app.pipelines.thematic.insights import Insights, Sentence, Tables, tables, theme_id
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.load import Answers
 from app.pipelines.thematic.parameters import Request
 from app.pipelines.thematic.prepare import Prepared
-from app.pipelines.thematic.quotes import Quotes
+from app.pipelines.thematic.quotes import Quotes, Slice
 from app.pipelines.thematic.words import tokens
 from app.results.themes import (
-    NON_ANSWER,
-    OTHER,
     SCHEMA,
     Assignment,
     CreatedBy,
+    Embedding,
+    Evidence,
+    Failed,
     GroupCount,
-    InputFacts,
+    Insight,
     Labelling,
-    NonAnswers,
-    NonAnswerText,
+    Metrics,
     Other,
     Quote,
     Theme,
     ThemesResult,
     Usage,
     Warn,
-    verify,
 )
+from app.results.verifying import unexplained_figures, verify
 
 FOREIGN_SHARE: Final = 0.2
 REDUNDANT: Final = 0.85
@@ -65,82 +65,91 @@ def package(
     labels: Labels,
     chosen: Quotes,
     sentences: Insights,
-) -> ThemesResult:
-    """Put the stages' outcomes together and verify the whole.
+) -> dict[str, Any]:
+    """Put the stages' outcomes together, verify the whole and give it as JSON.
 
     Raises:
         ResultCheckError: a count, share, quote or figure does not hold.
     """
     counted = tables(prepared, found)
     subtheme_ids = _subtheme_ids(found)
-    builder = _Themes(answers, prepared, found, counted, subtheme_ids)
-    silent = len(answers.ids) - counted.analysed
+    given = dict(zip(answers.ids, answers.texts, strict=True))
+    builder = _Themes(answers, given, prepared, found, counted, subtheme_ids)
+    themes = builder.themes(labels, chosen)
+    silent = silent_rows(prepared)
+    facts = input_facts(answers, prepared, silent, embedded.too_long)
     result = ThemesResult(
         schema=SCHEMA,
-        question=request.question,
+        question=answers.questions[0] if len(answers.questions) == 1 else None,
         created_by=CreatedBy(
             pipeline="thematic",
             version=version,
+            mode="keywords",
             seed=request.parameters.seed,
             params_hash=request.params_hash,
+            started_from=None,
         ),
         labelling=_labelling(request.parameters.mode),
-        embedding={"backend": embedded.backend, "model": MODELS[embedded.backend]},
-        input=InputFacts(
-            rows=len(answers.ids),
-            empty=prepared.empty,
-            non_answers=silent,
-            duplicates=counted.analysed - len(prepared.texts),
-            unique_texts=len(prepared.texts),
-            too_long=embedded.too_long,
-            masked_emails=prepared.masked_emails,
-            masked_phones=prepared.masked_phones,
-            analysed=counted.analysed,
-        ),
-        themes=builder.themes(labels, chosen),
+        embedding=Embedding(backend=embedded.backend, model=MODELS[embedded.backend]),
+        input=facts,
+        themes=themes,
         other=Other(
             responses=counted.others,
             share=_share(counted.others, counted.analysed),
-            sample=chosen.other,
+            sample=_quotes(chosen.other, given),
+            suggested=[],
         ),
-        non_answers=NonAnswers(
-            responses=silent,
-            share=_share(silent, len(answers.ids)),
-            rule=prepared.rule,
-            texts=[
-                NonAnswerText(text=text, responses=times)
-                for text, times in prepared.non_answers.items()
-            ],
-        ),
-        insights=sentences.insights,
+        failed=Failed(responses=0, share=0.0, reasons={}),
+        non_answers=non_answers(prepared, silent),
+        insights=[_insight(sentence, themes) for sentence in sentences.insights],
         metrics=_metrics(counted, found, labels, prepared),
-        usage=Usage(
-            llm_calls=0,
-            cached_calls=0,
-            prompt_tokens=0,
-            completion_tokens=0,
-            retries=0,
-            seconds_by_stage={},
-        ),
-        warnings=_warnings(request, prepared, embedded, found, counted),
+        usage=_usage(),
+        warnings=_warnings(request, facts.languages, embedded, found, counted),
         assignments=_assignments(answers, prepared, found, subtheme_ids),
     )
-    problems = verify(result, dict(zip(answers.ids, answers.texts, strict=True)))
+    problems = verify(result, given)
     if problems:
         raise ResultCheckError(problems)
-    return _marked_as_checked(result)
+    return result.model_dump(mode="json")
 
 
-def _marked_as_checked(result: ThemesResult) -> ThemesResult:
-    result = copy.deepcopy(result)
-    for theme in result["themes"]:
-        for quote in theme["quotes"]:
-            quote["verified"] = True
-    for quote in result["other"]["sample"]:
-        quote["verified"] = True
-    for insight in result["insights"]:
-        insight["numbers_checked"] = True
-    return result
+def _usage() -> Usage:
+    """What a run without an LLM cost; the pipeline adds the seconds."""
+    return Usage(
+        llm_calls=0,
+        cached_calls=0,
+        prompt_tokens=0,
+        completion_tokens=0,
+        retries=0,
+        cost=0.0,
+        by_stage={},
+        seconds_by_stage={},
+        estimate=None,
+    )
+
+
+def _quotes(slices: Iterable[Slice], given: Mapping[str, str]) -> list[Quote]:
+    return [
+        Quote(**slice_, verified=_is_verbatim(slice_, given[slice_["response_id"]]))
+        for slice_ in slices
+    ]
+
+
+def _is_verbatim(slice_: Slice, answer: str) -> bool:
+    return answer[slice_["start"] : slice_["end"]] == slice_["text"]
+
+
+def _insight(sentence: Sentence, themes: Sequence[Theme]) -> Insight:
+    names = [theme.name for theme in themes if theme.id in sentence["theme_ids"]]
+    strange = unexplained_figures(sentence["text"], sentence["numbers"], names)
+    return Insight(
+        text=sentence["text"],
+        source="template",
+        theme_ids=sentence["theme_ids"],
+        evidence=[Evidence(response_id=response_id) for response_id in sentence["evidence"]],
+        numbers=sentence["numbers"],
+        numbers_checked=not strange,
+    )
 
 
 def _share(part: int, whole: int) -> float:
@@ -173,9 +182,13 @@ def _assignments(
         assigned.append(
             Assignment(
                 response_id=response_id,
-                theme_id=NON_ANSWER if text < 0 else OTHER if theme < 0 else theme_id(theme),
+                status="non_answer" if text < 0 else "other" if theme < 0 else "assigned",
+                theme_ids=[theme_id(theme)] if theme >= 0 else [],
                 subtheme_id=subtheme_ids[subtheme] if subtheme >= 0 else None,
                 score=found.score[text] if theme >= 0 else None,
+                method=None if text < 0 else "cluster",
+                stance=None,
+                reason=None,
             )
         )
     return assigned
@@ -187,12 +200,14 @@ class _Themes:
     def __init__(
         self,
         answers: Answers,
+        given: Mapping[str, str],
         prepared: Prepared,
         found: Discovered,
         counted: Tables,
         subtheme_ids: list[str],
     ) -> None:
         self._answers = answers
+        self._given = given
         self._found = found
         self._analysed = counted.analysed
         self._subtheme_ids = subtheme_ids
@@ -202,7 +217,7 @@ class _Themes:
             if text >= 0:
                 self._theme_rows[found.theme_of[text]].append(row)
                 self._subtheme_rows[found.subtheme_of[text]].append(row)
-        self._text_of = prepared.text_of
+        self._wording_of = prepared.wording_of
         analysed = [row for row, text in enumerate(prepared.text_of) if text >= 0]
         self._group_sizes = {
             column: Counter(groups[row] for row in analysed)
@@ -213,23 +228,20 @@ class _Themes:
         found = self._found
         themes = []
         for number, cohesion in enumerate(found.cohesion):
-            separation = found.separation[number] if found.separation else None
-            rows = self._theme_rows[number]
+            top = theme_id(number)
             name, keywords = labels.names[number], labels.keywords[number]
-            top = self._entry(theme_id(number), None, name, keywords, rows, chosen.themes[number])
-            top["cohesion"] = cohesion
-            top["separation"] = separation
-            themes.append(top)
-            for sub, parent in enumerate(found.parent_of):
-                if parent != number:
-                    continue
+            rows, quotes = self._theme_rows[number], chosen.themes[number]
+            separation = found.separation[number] if found.separation else None
+            themes.append(
+                self._entry(top, None, name, keywords, rows, quotes, cohesion, separation)
+            )
+            for sub in (sub for sub, parent in enumerate(found.parent_of) if parent == number):
                 name, keywords = labels.subnames[sub], labels.subkeywords[sub]
                 rows, quotes = self._subtheme_rows[sub], chosen.subthemes[sub]
-                entry = self._entry(
-                    self._subtheme_ids[sub], theme_id(number), name, keywords, rows, quotes
+                subcohesion, identity = found.subcohesion[sub], self._subtheme_ids[sub]
+                themes.append(
+                    self._entry(identity, top, name, keywords, rows, quotes, subcohesion, None)
                 )
-                entry["cohesion"] = found.subcohesion[sub]
-                themes.append(entry)
         return themes
 
     def _entry(
@@ -239,7 +251,9 @@ class _Themes:
         name: str,
         keywords: list[str],
         rows: list[int],
-        quotes: list[Quote],
+        quotes: list[Slice],
+        cohesion: float,
+        separation: float | None,
     ) -> Theme:
         return Theme(
             id=identity,
@@ -250,11 +264,14 @@ class _Themes:
             keywords=keywords,
             responses=len(rows),
             share=_share(len(rows), self._analysed),
-            unique_texts=len({self._text_of[row] for row in rows}),
+            unique_texts=len({self._wording_of[row] for row in rows}),
             by_group=self._by_group(rows),
-            cohesion=0.0,
-            separation=None,
-            quotes=quotes,
+            stance=None,
+            merged_from=[],
+            cohesion=cohesion,
+            separation=separation,
+            stability=None,
+            quotes=_quotes(quotes, self._given),
         )
 
     def _by_group(self, rows: list[int]) -> dict[str, dict[str, GroupCount]]:
@@ -269,25 +286,34 @@ class _Themes:
         return by_group
 
 
-def _metrics(
-    counted: Tables, found: Discovered, labels: Labels, prepared: Prepared
-) -> dict[str, float | None]:
+def _metrics(counted: Tables, found: Discovered, labels: Labels, prepared: Prepared) -> Metrics:
     """Figures that judge the themes without a gold standard; None where there is too little."""
     other_share = _share(counted.others, counted.analysed)
     shares = [responses / counted.analysed for responses in counted.responses]
     listed = [keyword for keywords in labels.keywords for keyword in keywords]
-    return {
-        "coverage": round(1.0 - other_share, 4),
-        "other_share": other_share,
-        "stability": found.stability,
-        "redundancy": found.redundancy,
-        "diversity": round(len(set(listed)) / len(listed), 4) if listed else None,
-        "coherence_npmi": _coherence(prepared.texts, labels.keywords),
-        "size_entropy": _entropy(shares),
-        "quote_support": 1.0,
-        "label_validity": 1.0,
-        "failed_responses": 0.0,
-    }
+    return Metrics(
+        coverage=_share(counted.analysed - counted.others, counted.analysed),
+        other_share=other_share,
+        failed_responses=0.0,
+        stability=found.stability,
+        redundancy=found.redundancy,
+        separation=_weighted_mean(found.separation, counted.responses),
+        diversity=round(len(set(listed)) / len(listed), 4) if listed else None,
+        coherence_npmi=_coherence(prepared.texts, labels.keywords),
+        size_entropy=_entropy(shares),
+        name_specificity=None,
+        quote_support=1.0,
+        label_validity=None,
+        label_validity_first=None,
+        agreement=None,
+    )
+
+
+def _weighted_mean(values: Sequence[float], weights: Sequence[int]) -> float | None:
+    if not values:
+        return None
+    total = sum(value * weight for value, weight in zip(values, weights, strict=True))
+    return round(total / sum(weights), 4)
 
 
 def _entropy(shares: Sequence[float]) -> float | None:
@@ -327,7 +353,11 @@ def _npmi(both: int, first: int, second: int, texts: int) -> float:
 
 
 def _warnings(
-    request: Request, prepared: Prepared, embedded: Embedded, found: Discovered, counted: Tables
+    request: Request,
+    languages: Mapping[str, int],
+    embedded: Embedded,
+    found: Discovered,
+    counted: Tables,
 ) -> list[Warn]:
     warnings = []
 
@@ -343,11 +373,12 @@ def _warnings(
         )
     if embedded.too_long:
         warn("too_long", f"Of {embedded.too_long} texts only the first 256 tokens were read.")
-    if prepared.foreign_share > FOREIGN_SHARE:
+    foreign = foreign_share(languages, embedded.backend)
+    if foreign > FOREIGN_SHARE:
         warn(
             "not_english",
-            f"{100 * prepared.foreign_share:.0f} % of the longer texts do not look English; "
-            "model and stop words are for English.",
+            f"{100 * foreign:.0f} % of the answers whose language can be told are not "
+            "in English; model and stop words are for English.",
         )
     if len(found.cohesion) <= 1 and request.parameters.max_themes > 1:
         warn("too_few_answers", "There were too few different answers to tell themes apart.")
