@@ -7,7 +7,7 @@ never quoted, whatever is masked elsewhere.
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
@@ -137,7 +137,7 @@ class _Chooser:
         score: Sequence[float],
         name: str,
         wanted: int,
-        rows: Set[int] | None = None,
+        rows: Collection[int] | None = None,
     ) -> list[Slice]:
         """Up to `wanted` quotes from the texts `members`, of `rows` alone where they are given."""
         self._rows = {

@@ -13,6 +13,7 @@ from app.pipelines.llm.asking import LLM, PROBE_STAGE, open_llm
 from app.pipelines.thematic import (
     assign,
     codebook,
+    counting,
     discover,
     embed,
     estimate,
@@ -20,6 +21,7 @@ from app.pipelines.thematic import (
     label,
     load,
     name,
+    outcomes,
     package,
     prepare,
     quotes,
@@ -133,7 +135,7 @@ class _Run:
                 lambda: package.package(
                     self._request,
                     self._version,
-                    package.Outcomes(
+                    outcomes.Outcomes(
                         answers=material.answers,
                         prepared=material.prepared,
                         people=material.people,
@@ -300,7 +302,13 @@ class _Run:
         chosen: quotes.Quotes,
     ) -> insights.Insights:
         async def work(_report: Report) -> insights.Insights:
-            counted = insights.tables(material.prepared, assignments, stances, len(labels.names))
+            counted = counting.tables(
+                material.answers,
+                material.prepared,
+                assignments.of,
+                len(labels.names),
+                stances.of,
+            )
             by_template = await asyncio.to_thread(
                 insights.insights, material.answers, counted, labels, chosen
             )
