@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from app.pipelines.interface import PipelineContext
 from app.pipelines.llm.asking import LLM, PROBE_STAGE, open_llm
 from app.pipelines.llm.budget import Cost as Foreseen
+from app.pipelines.llm.embeddings import EmbeddingsSettings
 from app.pipelines.thematic import (
     assign,
     codebook,
@@ -31,6 +32,7 @@ from app.pipelines.thematic import (
     wording,
 )
 from app.pipelines.thematic.asker import Asker
+from app.pipelines.thematic.endpoint import Endpoint
 from app.pipelines.thematic.milestones import Basis, Milestones, Report
 from app.pipelines.thematic.parameters import Request, digest, stage_settings
 from app.pipelines.thematic.prompts import Survey
@@ -175,7 +177,10 @@ class _Run:
             "embed",
             f"{len(prepared.texts):,} texts",
             lambda report: embed.embed(
-                prepared.texts + code_texts, parameters.embedding_backend, report
+                prepared.texts + code_texts,
+                parameters.embedding_backend,
+                report,
+                self._endpoint(),
             ),
             embed.Embedded,
         )
@@ -188,6 +193,15 @@ class _Run:
         )
         survey = Survey(load.asked(answers), parameters.context)
         return _Material(answers, prepared, people, embedded, codes, found, survey)
+
+    def _endpoint(self) -> Endpoint | None:
+        given = self._parameters
+        if given.embedding_base_url is None or given.embedding_model is None:
+            return None
+        settings = EmbeddingsSettings(
+            given.embedding_base_url, given.embedding_model, given.embedding_api_key_env
+        )
+        return Endpoint(settings, self._context)
 
     async def _discovered(
         self,
