@@ -101,7 +101,10 @@ def _sentences(request: Mapping[str, Any]) -> Any:
     facts = document(request)["facts"]
     return {
         "sentences": [
-            {"text": re.sub(r"^The largest theme is", "Most speak of", fact["says"]), "facts": [key]}
+            {
+                "text": re.sub(r"^The largest theme is", "Most speak of", fact["says"]),
+                "facts": [key],
+            }
             for key, fact in list(facts.items())[:3]
         ]
     }
