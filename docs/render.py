@@ -95,18 +95,17 @@ def _model_table(model: type[BaseModel]) -> str:
 
 def _type(annotation: Any) -> str:
     """A type in words; a model's name leads to its table."""
-    inner = get_args(annotation)
-    match get_origin(annotation):
-        case origin if origin is list:
-            return f"list of {_type(inner[0])}"
-        case origin if origin is dict:
-            return f"object of {_type(inner[1])}"
-        case origin if origin is Literal:
-            return ", ".join(f"`{value}`" for value in inner)
-        case origin if origin in (Union, UnionType):
-            named = [_type(each) for each in inner if each is not NoneType]
-            named = ["number"] if set(named) == {"number", "whole number"} else named
-            return " or ".join([*named, *(["null"] if NoneType in inner else [])])
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is list:
+        return f"list of {_type(inner[0])}"
+    if origin is dict:
+        return f"object of {_type(inner[1])}"
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in inner)
+    if origin in (Union, UnionType):
+        named = [_type(each) for each in inner if each is not NoneType]
+        named = ["number"] if set(named) == {"number", "whole number"} else named
+        return " or ".join([*named, *(["null"] if NoneType in inner else [])])
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
     return _WORDS[annotation]
