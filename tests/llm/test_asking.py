@@ -161,7 +161,7 @@ async def test_a_question_asked_again_while_it_is_being_cancelled_is_answered(
     await fake.until(lambda: fake.under_way == 1)
     first.cancel()
     await asyncio.sleep(0)
-    assert await llm.ask("name", QUESTION, Name)
+    assert (await llm.ask("name", QUESTION, Name)).name
     assert first.cancelled()
     await llm.close()
 
@@ -264,7 +264,7 @@ async def test_the_strictest_form_that_the_server_knows_is_found_once(
     with FakeLLM(forms=forms) as fake:
         llm = llm_for(fake, memory)
         for number in range(3):
-            assert await llm.ask("name", _question(number), Name)
+            assert (await llm.ask("name", _question(number), Name)).name
         await llm.close()
         assert _refusals(fake) == 2 - len(forms)
         used = [(call.request.get("response_format") or {"type": "text"}) for call in fake.calls]
@@ -316,7 +316,7 @@ async def test_a_question_that_the_server_refuses_in_every_form_is_rejected(
     fake.script(too_long, too_long, too_long)
     with pytest.raises(AnswerRejectedError, match="the prompt is too long"):
         await llm.ask("name", _question(1), Name)
-    assert await llm.ask("name", _question(2), Name)
+    assert (await llm.ask("name", _question(2), Name)).name
     await llm.close()
 
 
@@ -373,7 +373,7 @@ async def test_a_server_that_recovers_is_not_given_up(fake: FakeLLM, memory: Mem
         fake.script(Status(503))
         with pytest.raises(LLMUnavailableError):
             await llm.ask("name", _question(number), Name)
-        assert await llm.ask("name", _question(number), Name)
+        assert (await llm.ask("name", _question(number), Name)).name
     await llm.close()
 
 

@@ -75,7 +75,7 @@ async def test_the_key_is_sent_and_not_shown(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("LLM_KEY", KEY)
     with FakeLLM(key=KEY) as fake:
         client = SDKClient(settings_for(fake, api_key_env="LLM_KEY"))
-        assert await client.complete(CHAT)
+        assert (await client.complete(CHAT)).text
         fake.script(Status(403, {}, {"error": {"message": f"{KEY} may not"}}))
         with pytest.raises(LLMUnavailableError, match=r"\[key\] may not") as caught:
             await client.complete(CHAT)
