@@ -14,7 +14,7 @@ COMPLAINTS = frozenset({"full", "cost", "far", "cold", "bland", "late"})
 
 def document(request: Mapping[str, Any]) -> dict[str, Any]:
     """What the question shows, whichever stage asks."""
-    shown: dict[str, Any] = json.loads(request["messages"][1]["content"])
+    shown: dict[str, Any] = json.loads(request["messages"][1]["content"].split("\n", 1)[1])
     return shown
 
 

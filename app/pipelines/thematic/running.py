@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from app.pipelines.interface import PipelineContext
 from app.pipelines.llm.asking import LLM, PROBE_STAGE, open_llm
+from app.pipelines.llm.budget import Cost as Foreseen
 from app.pipelines.llm.embeddings import EmbeddingsSettings
 from app.pipelines.thematic import (
     assign,
@@ -214,9 +215,7 @@ class _Run:
             return await asyncio.to_thread(codebook.given, embedded, codes)
         return await discover.discover(embedded, people, self._parameters, report, prepared.texts)
 
-    async def _named(
-        self, material: _Material, expected: estimate.Estimated | None
-    ) -> label.Labels:
+    async def _named(self, material: _Material, expected: Foreseen | None) -> label.Labels:
         themes = f"{len(material.found.cohesion)} themes"
         if expected is not None:
             themes += f"; about {expected.calls:,} calls and {expected.prompt_tokens:,} tokens"
