@@ -13,10 +13,10 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import uvicorn
 from fastapi import FastAPI
@@ -45,6 +45,7 @@ HTTP_DATABASE_SECONDS: Final = 5.0
 SCHEDULER_DATABASE_SECONDS: Final = 10.0
 
 Role = Literal["serve", "api", "worker"]
+_T = TypeVar("_T")
 
 
 def ensure_schema(database: Database, settings: Settings, telemetry: Telemetry) -> None:
@@ -101,6 +102,20 @@ def _make_db_impl(
         command_timeout_seconds=command_timeout_seconds,
         notify=settings.notify,
     )
+
+
+def on_database(settings: Settings, work: Callable[[DBInterface], Awaitable[_T]]) -> _T:
+    """What `work` returns, done on the settings' database by a process that only visits it."""
+
+    async def visit(url: DatabaseURL) -> _T:
+        db = _make_db_impl(settings.model_copy(update={"notify": False}), url)
+        try:
+            return await work(db)
+        finally:
+            await db.close()
+
+    with open_database(settings) as database:
+        return asyncio.run(visit(database.url))
 
 
 def _worker_db_factory(url: DatabaseURL) -> DBFactory:

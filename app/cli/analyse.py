@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from app.cli.client import Client, own_service
+from app.cli.storing import stored_dataset
 from app.cli.themes import show, show_summary
 from app.datasets.answers import AnswerTable, read_answers
 from app.domain.errors import HaulageError
@@ -40,14 +41,18 @@ class LLMChoice:
     api_key_env: str | None
 
     @property
-    def given(self) -> dict[str, str]:
-        """What was said, by the payload's keys."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+    def as_payload(self) -> dict[str, Any]:
+        """As a job's wish, for a service that somebody else has set up."""
+        return {"llm": self._given} if self._given else {}
 
     @property
-    def environment(self) -> dict[str, str]:
-        """The same as settings of a service of our own."""
-        return {f"HAULAGE_LLM_{name.upper()}": value for name, value in self.given.items()}
+    def as_settings(self) -> dict[str, str]:
+        """As environment variables of a service of our own."""
+        return {f"HAULAGE_LLM_{name.upper()}": value for name, value in self._given.items()}
+
+    @property
+    def _given(self) -> dict[str, str]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class StageOfJob(click.ParamType[dict[str, str]]):
@@ -116,9 +121,10 @@ def analyse(
     payload = _payload(answers, group_by, question, parameters)
     console.print(f"{len(rows):,} answers from {escape(file.name)}, column {answers.text_column!r}")
     with _service(url, llm, console) as address, Client(address) as client:
-        payload["answers"] = _inline(rows, payload)
-        if url is not None and llm.given:
-            payload["llm"] = llm.given
+        if url is None:
+            payload["dataset"] = {"id": stored_dataset(file, answers.table, rows)}
+        else:
+            payload |= {"answers": _inline(rows, payload), **llm.as_payload}
         job_id = client.enqueue("thematic", payload)
         console.print(f"job {job_id} accepted by {address}")
         stored = _result(client, job_id, console)
@@ -167,7 +173,7 @@ def _service(url: str | None, llm: LLMChoice, console: Console) -> Iterator[str]
         yield url
         return
     with console.status("starting PostgreSQL and Haulage"), contextlib.ExitStack() as stack:
-        address = stack.enter_context(own_service(llm.environment))
+        address = stack.enter_context(own_service(llm.as_settings))
         stopping = stack.pop_all()
     with stopping:
         yield address

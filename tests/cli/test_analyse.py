@@ -11,10 +11,12 @@ from click.testing import CliRunner, Result
 from app.cli import analyse as module
 from app.cli.analyse import analyse
 from app.cli.themes import costs, named_by
+from app.datasets.tables import Table
 from app.domain.errors import HaulageError
 from app.results.themes import Labelling, Usage
 
 JOB = "0199c0de-0000-7000-8000-000000000001"
+DATASET = "0199c0de-0000-7000-8000-000000000002"
 ROWS = "id,text,ward\n1,The nurses were kind,A\n2,We waited for hours and hours,B\n"
 
 
@@ -46,6 +48,11 @@ class Desk:
         self.settings = settings
         yield "http://ours"
 
+    def stored_dataset(self, file: Path, table: Table, rows: list[dict[str, str]]) -> str:
+        assert self.settings is not None, "the service brings the schema up to date"
+        assert (file, table.columns, len(rows)) == (self.file, ["id", "text", "ward"], 2)
+        return DATASET
+
     def enqueue(self, pipeline: str, payload: dict[str, Any]) -> str:
         assert pipeline == "thematic"
         self.payload = payload
@@ -60,6 +67,7 @@ def desk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Desk:
     desk = Desk(tmp_path)
     monkeypatch.setattr(module, "Client", desk)
     monkeypatch.setattr(module, "own_service", desk.own_service)
+    monkeypatch.setattr(module, "stored_dataset", desk.stored_dataset)
     return desk
 
 
@@ -72,6 +80,18 @@ def test_answers_go_inline_with_the_columns_that_are_needed(desk: Desk) -> None:
         "answers": [{"id": "1", "text": "The nurses were kind"}],
         "text_column": "text",
         "id_column": "id",
+    }
+
+
+def test_a_service_of_our_own_finds_the_answers_stored(desk: Desk) -> None:
+    done = desk.run("--group-by", "ward")
+
+    assert str(done.exception) == "the job failed: no"
+    assert desk.payload == {
+        "dataset": {"id": DATASET},
+        "text_column": "text",
+        "id_column": "id",
+        "group_by": ["ward"],
     }
 
 
