@@ -170,7 +170,7 @@ class Assignment(Part):
     )
     method: Literal["cluster", "similarity", "llm", "codebook"] | None = Field(
         description="What assigned it: its cluster, its nearness to the theme, the LLM, or its "
-        "nearness to a theme of the codebook; null for a non-answer."
+        "nearness to a theme of the codebook; null for a non-answer by rule."
     )
     stance: dict[str, Stance] | None = Field(
         description="By theme id; null where it was not asked for."

@@ -14,6 +14,7 @@ from app.results.themes import Assignment, Insight, Quote, Theme, ThemesResult
 ROUNDING: Final = 0.00011
 """Shares are rounded to four places."""
 
+_METHODS: Final = ("cluster", "similarity", "llm", "codebook")
 _STANCES: Final = ("positive", "negative", "mixed", "neutral")
 _COUNTED: Final = ("llm_calls", "cached_calls", "prompt_tokens", "completion_tokens", "retries")
 _FIGURE: Final = re.compile(r"\d[\d,]*(?:\.\d+)?")
@@ -108,7 +109,7 @@ def _entry_problems(entry: Assignment, parents: Mapping[str, str | None]) -> Ite
             yield f"{entry.subtheme_id!r} is not within {primary!r}"
     if entry.score is not None and not entry.theme_ids:
         yield "has a score for no theme"
-    if (entry.method is None) != (entry.status == "non_answer"):
+    if entry.method not in ((None, "llm") if entry.status == "non_answer" else _METHODS):
         yield f"is {entry.status} by method {entry.method!r}"
     if (entry.reason is None) == (entry.status == "failed"):
         yield f"is {entry.status} for the reason {entry.reason!r}"

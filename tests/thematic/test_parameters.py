@@ -2,7 +2,6 @@ from typing import Any
 
 import pytest
 
-from app.pipelines.thematic.load import MAX_GROUPS, load
 from app.pipelines.thematic.parameters import ParameterError, parse_request
 
 
@@ -75,55 +74,3 @@ def test_the_fingerprint_changes_with_answers_and_parameters() -> None:
     assert len({parse_request(payload).fingerprint for payload in payloads}) == len(payloads)
     same = parse_request({"seed": 0, "answers": ["a"], "mode": "auto"})
     assert same.fingerprint == parse_request({"answers": ["a"]}).fingerprint
-
-
-def test_plain_texts_are_numbered() -> None:
-    answers = load(parse_request({"answers": ["a", "b"]}))
-    assert (answers.ids, answers.texts) == (["1", "2"], ["a", "b"])
-
-
-def test_objects_give_ids_texts_and_groups() -> None:
-    answers = load(
-        parse_request(
-            {
-                "answers": [
-                    {"n": 7, "said": "a", "where": "north"},
-                    {"n": 8, "said": None},
-                    {"n": 9, "where": 3},
-                ],
-                "id_column": "n",
-                "text_column": "said",
-                "group_by": ["where"],
-            }
-        )
-    )
-    assert answers.ids == ["7", "8", "9"]
-    assert answers.texts == ["a", "", ""]
-    assert answers.groups == {"where": ["north", "(none)", "3"]}
-
-
-@pytest.mark.parametrize(
-    ("payload", "name"),
-    [
-        ({"answers": ["a", {"text": "b"}]}, "answers[0]"),
-        ({"answers": [{"text": "a"}, 5]}, "answers[1]"),
-        ({"answers": [{"text": 5}]}, "answers[0].text"),
-        ({"answers": [{"said": "a"}]}, "text_column"),
-        ({"answers": [{"text": "a"}], "id_column": "id"}, "id_column"),
-        ({"answers": [{"text": "a", "id": ""}], "id_column": "id"}, "answers[0].id"),
-        ({"answers": [{"text": "a", "id": 1}, {"text": "b", "id": "1"}], "id_column": "id"}, "id"),
-        ({"answers": [{"text": "a"}], "group_by": ["region"]}, "group_by"),
-        ({"answers": [{"text": "a", "g": []}], "group_by": ["g"]}, "answers[0].g"),
-        ({"answers": ["a"], "group_by": ["g"]}, "group_by"),
-    ],
-)
-def test_a_wrong_answer_is_refused_by_its_place(payload: dict[str, Any], name: str) -> None:
-    with pytest.raises(ParameterError) as caught:
-        load(parse_request(payload))
-    assert caught.value.name == name
-
-
-def test_a_column_of_free_text_is_no_group() -> None:
-    rows = [{"text": "a", "g": str(number)} for number in range(MAX_GROUPS + 1)]
-    with pytest.raises(ParameterError, match="different values"):
-        load(parse_request({"answers": rows, "group_by": ["g"]}))

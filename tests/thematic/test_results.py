@@ -194,7 +194,11 @@ def _score_for_nothing(result: Any) -> None:
 
 
 def _silent_by_method(result: Any) -> None:
-    first(result, "non_answer")["method"] = "llm"
+    first(result, "non_answer")["method"] = "cluster"
+
+
+def _unassigned_by_anything(result: Any) -> None:
+    first(result, "other")["method"] = None
 
 
 def _fail_without_reason(result: Any) -> None:
@@ -330,7 +334,8 @@ def _count_twice(result: Any) -> None:
         (_theme_twice, "has a theme twice"),
         (_assigned_to_nothing, "is assigned and has 0 themes"),
         (_score_for_nothing, "has a score for no theme"),
-        (_silent_by_method, "is non_answer by method 'llm'"),
+        (_silent_by_method, "is non_answer by method 'cluster'"),
+        (_unassigned_by_anything, "is other by method None"),
         (_fail_without_reason, "is failed for the reason None"),
         (_stance_to_unlisted, "has a stance to 'T02', which it does not list"),
         (_theme_there_twice, "theme T01 is there 2 times"),

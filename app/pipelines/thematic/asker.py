@@ -4,19 +4,21 @@ Whether there is a model is decided once per job. What a stage learnt is part of
 a job that goes on after that stage does not ask again.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from pydantic import BaseModel
 
 from app.pipelines.llm import (
+    AnswerRejectedError,
     BudgetExceededError,
     LLMError,
     LLMUnavailableError,
     Message,
-    StageUsage,
 )
 from app.pipelines.llm.asking import LLM
+from app.pipelines.thematic.milestones import Cost
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -44,6 +46,8 @@ class Asker:
 
     def __init__(self, opening: Callable[[], LLM], lost: str | None = None) -> None:
         self._opening = opening
+        self._asked: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
         self._llm: LLM | None = None
         self.lost = lost
 
@@ -69,18 +73,38 @@ class Asker:
         try:
             if self._llm is None:
                 self._llm = self._opening()
-            return await self._llm.ask(stage, messages, answer, check)
+            answered = await self._llm.ask(stage, messages, answer, check)
+        except AnswerRejectedError:
+            self._asked[stage] += 1
+            self._failed[stage] += 1
+            raise
         except (LLMUnavailableError, BudgetExceededError) as error:
             self.heed(reason(error))
             raise
+        self._asked[stage] += 1
+        return answered
 
-    def usage(self, stage: str) -> StageUsage:
-        """What the stage cost in this attempt."""
-        return self._llm.usage(stage) if self._llm is not None else StageUsage()
+    def cost(self, stage: str) -> Cost:
+        """What the model did for the stage in this attempt."""
+        if self._llm is None:
+            return Cost()
+        usage = self._llm.usage(stage)
+        return Cost(
+            llm_calls=usage.calls,
+            cached_calls=usage.cached_calls,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            retries=usage.retries,
+            cost=usage.cost,
+            asked=self._asked[stage],
+            rejected=usage.rejected,
+            failed=self._failed[stage],
+        )
 
-    def first_right(self, stage: str) -> float | None:
-        """The share of the stage's answers that held without repair."""
-        return self._llm.first_right(stage) if self._llm is not None else None
+    async def settle(self, stage: str) -> None:
+        """Let the job know which answers of the stage were found kept."""
+        if self._llm is not None:
+            await self._llm.flush_usage(stage)
 
     async def close(self) -> None:
         """End what is under way."""

@@ -68,7 +68,7 @@ class Assigned:
         status: "assigned", "other", "non_answer" or "failed".
         themes: numbers, the primary one first; empty unless assigned.
         score: cosine to the primary theme's centre, None without one.
-        method: "cluster", "similarity", "codebook" or "llm".
+        method: "cluster", "similarity", "codebook" or "llm"; None for a non-answer by rule.
         reason: why it failed, None where it did not.
         stance: one of STANCES for each of `themes`; empty where it was not asked for.
     """
@@ -76,7 +76,7 @@ class Assigned:
     status: str
     themes: list[int]
     score: float | None
-    method: str
+    method: str | None
     reason: str | None = None
     stance: list[str] = field(default_factory=list)
 
@@ -125,7 +125,7 @@ async def assign(
     if not len(codes):
         return outcome
     others = [text for text, each in enumerate(outcome.of) if each.status == "other"]
-    suggested = await codebook.suggest(others, embedded, people, parameters, report)
+    suggested = await codebook.suggest(others, prepared.texts, embedded, people, parameters, report)
     return Assignments(
         outcome.of, outcome.batch, outcome.agreements, outcome.fallen_back, suggested, outcome.lost
     )

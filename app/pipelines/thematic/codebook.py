@@ -4,7 +4,6 @@ An answer belongs to the code whose "name: definition" is nearest, and to a seco
 hardly farther; below a least cosine it belongs to none of them.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -87,6 +86,7 @@ def labels(
 
 async def suggest(
     others: Sequence[int],
+    texts: Sequence[str],
     embedded: Embedded,
     people: Sequence[int],
     parameters: Parameters,
@@ -100,6 +100,7 @@ async def suggest(
         [people[text] for text in others],
         replace(parameters, max_themes=min(SUGGESTIONS, parameters.max_themes)),
         report,
+        [texts[text] for text in others],
     )
     groups: list[list[int]] = [[] for _ in found.cohesion]
     for text, theme in zip(others, found.theme_of, strict=True):
@@ -119,11 +120,3 @@ def suggested_names(
     lexicon = Lexicon(prepared.texts, people)
     ranked = lexicon.rank(group_of, [0] * len(people))
     return list(zip(lexicon.names(ranked), map(lexicon.keywords, ranked), strict=True))
-
-
-def sizes(groups: Sequence[Sequence[int]], people: Sequence[int]) -> list[int]:
-    """How many people each suggested theme has."""
-    counts = Counter[int]()
-    for number, texts in enumerate(groups):
-        counts[number] = sum(people[text] for text in texts)
-    return [counts[number] for number in range(len(groups))]

@@ -62,39 +62,46 @@ def _louvain(graph: Any, resolution: float, seed: int) -> Labels:
     return np.asarray(model.fit_predict(graph), dtype=np.int64)
 
 
-def centroids(vectors: Vectors, labels: Labels) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean vector and size of each label 0 .. max."""
-    sizes = np.bincount(labels).astype(np.float64)
-    sums = np.zeros((len(sizes), vectors.shape[1]))
-    np.add.at(sums, labels, vectors)
-    return sums / np.maximum(sizes, 1.0)[:, None], sizes
+def join(
+    graph: Any, labels: Labels, resolution: float, at_most: int, apart: Sequence[int] = ()
+) -> Labels:
+    """Greedy joining of communities by modularity: label -> group 0 .., -1 where nothing is linked.
 
-
-def merge(centres: NDArray[np.float64], sizes: NDArray[np.float64], at_most: int) -> Labels:
-    """Ward's merge of weighted centres down to `at_most` groups: centre -> group 0 .. at_most - 1.
-
-    Each step joins the pair whose union adds least to the sum of squares (Ward 1963).
+    Each step joins the two whose union raises modularity most (Clauset, Newman and Moore 2004). It
+    ends where no union raises it further, which is where the number of groups comes from, or goes
+    on at the least loss down to `at_most`. No two labels of `apart` come into one group.
     """
-    centres, sizes = centres.copy(), sizes.copy()
-    group = np.arange(len(sizes))
-    alive = np.ones(len(sizes), dtype=bool)
-    square = (centres**2).sum(axis=1)
-    cost = square[:, None] + square[None, :] - 2.0 * centres @ centres.T
-    cost = cost.clip(min=0.0) * (sizes[:, None] * sizes) / (sizes[:, None] + sizes)
-    np.fill_diagonal(cost, np.inf)
-    for _ in range(len(sizes) - at_most):
-        first, second = sorted(divmod(int(cost.argmin()), len(sizes)))
-        both = sizes[first] + sizes[second]
-        centres[first] = (centres[first] * sizes[first] + centres[second] * sizes[second]) / both
-        sizes[first] = both
-        alive[second] = False
-        group[group == second] = first
-        apart = ((centres - centres[first]) ** 2).sum(axis=1) * both * sizes / (both + sizes)
-        apart[~alive] = np.inf
-        apart[first] = np.inf
-        cost[first, :] = cost[:, first] = apart
-        cost[second, :] = cost[:, second] = np.inf
-    return np.unique(group, return_inverse=True)[1].astype(np.int64)
+    between = _between(graph, labels)
+    linked = np.flatnonzero(between.sum(axis=1))
+    group = np.full(between.shape[0], -1, dtype=np.int64)
+    if not len(linked):
+        return group
+    share = between[linked][:, linked].toarray() / between.sum()
+    ends = share.sum(axis=1)
+    gain = share - resolution * np.outer(ends, ends)
+    np.fill_diagonal(gain, -np.inf)
+    kept_apart = np.flatnonzero(np.isin(linked, apart))
+    gain[np.ix_(kept_apart, kept_apart)] = -np.inf
+    joined = np.arange(len(linked))
+    for left in range(len(linked), 1, -1):
+        first, second = sorted(divmod(int(gain.argmax()), len(linked)))
+        best = gain[first, second]
+        if best == -np.inf or (left <= at_most and best <= 0):
+            break
+        joined[joined == second] = first
+        # The gain of joining is additive: what both would win with a third, their union wins.
+        gain[first] += gain[second]
+        gain[:, first] = gain[first]
+        gain[second] = gain[:, second] = -np.inf
+        gain[first, first] = -np.inf
+    group[linked] = np.unique(joined, return_inverse=True)[1]
+    return group
+
+
+def _between(graph: Any, labels: Labels) -> Any:
+    """Sum of the weights between each two communities, and twice those within one; sparse."""
+    member = sparse.csr_matrix((np.ones(len(labels)), (np.arange(len(labels)), labels)))
+    return (member.T @ graph @ member).tocsr()
 
 
 def adjusted_rand(first: Labels, second: Labels) -> float:

@@ -31,7 +31,8 @@ class Labels:
 
     Attributes:
         sources: who named each theme: "keywords", "llm" or "codebook".
-        lost: why the model was given up on the way, None where it was not.
+        model: the one that was asked for names, None where none was.
+        lost: why it was given up on the way, None where it was not.
     """
 
     names: list[str]
@@ -42,6 +43,7 @@ class Labels:
     sources: list[str]
     subdescriptions: list[str | None]
     subsources: list[str]
+    model: str | None = None
     lost: str | None = None
 
 

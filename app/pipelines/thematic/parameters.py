@@ -188,6 +188,30 @@ def parse_request(
     )
 
 
+def stage_settings(request: Request) -> dict[str, Any]:
+    """Stage -> what its outcome depends on, beside the outcomes of the stages before it."""
+    given = request.parameters
+    codebook = [[code.name, code.definition] for code in given.codebook]
+    model = [given.mode, outcome_settings(given.llm), given.context]
+    return {
+        "load": request.input_hash,
+        "prepare": asdict(given.redact),
+        "embed": [
+            given.embedding_backend,
+            given.embedding_base_url,
+            given.embedding_model,
+            codebook,
+        ],
+        "discover": [given.max_themes, given.min_theme_size, given.granularity, given.seed],
+        "name": model,
+        "review": [model, given.seed, given.max_themes, given.min_theme_size],
+        "assign": [model, given.seed, given.stance],
+        "quotes": given.quotes_per_theme,
+        "stance": [model, given.stance],
+        "insights": model,
+    }
+
+
 def outcome_settings(llm: LLMSettings | None) -> dict[str, Any] | None:
     """What of the LLM's settings an outcome depends on; never where it is or how it is reached."""
     if llm is None:
@@ -196,7 +220,7 @@ def outcome_settings(llm: LLMSettings | None) -> dict[str, Any] | None:
 
 
 GRANULARITIES: Final = ("coarse", "medium", "fine")
-BACKENDS: Final = ("auto", "minilm-int8", "lsa", "openai")
+BACKENDS: Final = ("auto", "minilm-int8", "lsa", "endpoint")
 MODES: Final = ("auto", "keywords", "name", "full")
 SOURCES: Final = (
     "load",
@@ -252,8 +276,8 @@ def _parameters(payload: Mapping[str, Any], operator: Operator) -> Parameters:
     backend = choice(embedding, "backend", "auto", BACKENDS, "embedding.")
     base_url = address(embedding, "embedding.", operator)
     model = line(embedding, "model", "embedding.", longest=200)
-    if (backend == "openai") != (base_url is not None) or (base_url is None) != (model is None):
-        remedy = "backend 'openai' needs base_url and model, and they need it"
+    if (backend == "endpoint") != (base_url is not None) or (base_url is None) != (model is None):
+        remedy = "backend 'endpoint' needs base_url and model, and they need it"
         raise ParameterError("embedding", dict(embedding), remedy)
     mode = choice(payload, "mode", "auto", MODES)
     llm = llm_settings(payload, operator)

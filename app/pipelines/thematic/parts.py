@@ -1,16 +1,15 @@
-"""Long answers in parts: where they are cut, and what theme an answer has whose parts have some.
+"""Long answers in parts: where they are cut.
 
 A long answer speaks of several things, and an embedding model reads only its beginning. So it is
 clustered by parts, each of whole sentences, and counted as the one answer that it is.
 """
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 LONG: Final = 600
-"""Characters that an answer may have and stay whole: about 150 of the 256 tokens that a model reads."""
+"""Characters up to which an answer stays whole: some 150 of the 256 tokens that a model reads."""
 
 PART: Final = 400  # characters; a part is filled up to this with whole sentences
 TAIL: Final = 60  # a shorter rest stays with the part before it
@@ -54,12 +53,3 @@ def _end(original: str, least: int, limit: int) -> int:
         return ends[-1]
     space = original.rfind(" ", least, limit)
     return limit if space < 0 else space + 1
-
-
-def ranked_themes(spans: Sequence[Span], theme_of: Sequence[int]) -> list[int]:
-    """The themes of an answer, the one that most of its characters are in first."""
-    told: Counter[int] = Counter()
-    for span in spans:
-        if theme_of[span.text] >= 0:
-            told[theme_of[span.text]] += span.end - span.start
-    return [theme for theme, _ in told.most_common()]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.domain.errors import DatasetError
-from app.pipelines.thematic.languages import ENGLISH, UNDETERMINED, language
+from app.pipelines.thematic.languages import language
 from app.pipelines.thematic.load import Answers
 from app.pipelines.thematic.parameters import MAX_ANSWERS, Redact
 from app.pipelines.thematic.parts import Span, cut
@@ -137,8 +137,7 @@ class Prepared:
         masked_custom: rows in which a given word or phrase was masked.
         rule: how non-answers were told from answers, for people.
         nothing_answers: text column -> whether "nothing" is an answer there.
-        languages: code -> answers, most frequent first.
-        foreign_share: share of answers in another language than English, of those that tell.
+        language_of: wording -> code of its language.
     """
 
     texts: list[str]
@@ -154,8 +153,7 @@ class Prepared:
     masked_custom: int
     rule: str
     nothing_answers: list[bool]
-    languages: dict[str, int]
-    foreign_share: float
+    language_of: list[str]
 
 
 def prepare(answers: Answers, redact: Redact) -> Prepared:
@@ -188,7 +186,6 @@ def prepare(answers: Answers, redact: Redact) -> Prepared:
             if answers.texts
             else "nothing to analyse: there are no answers"
         )
-    languages = sorter.languages()
     return Prepared(
         texts=sorter.texts,
         text_of=sorter.text_of,
@@ -203,8 +200,7 @@ def prepare(answers: Answers, redact: Redact) -> Prepared:
         masked_custom=masked["custom"],
         rule=_rule(answers, nothing_answers),
         nothing_answers=nothing_answers,
-        languages=languages,
-        foreign_share=_foreign_share(languages),
+        language_of=sorter.language_of,
     )
 
 
@@ -224,7 +220,7 @@ class _Sorter:
         self._cut: set[int] = set()
         self._index_of: dict[str, int] = {}
         self._wordings: dict[str, int] = {}
-        self._languages: list[str] = []
+        self.language_of: list[str] = []
 
     def set_apart(self) -> None:
         """The next answer is none."""
@@ -236,7 +232,7 @@ class _Sorter:
         key = text.casefold()
         if key not in self._wordings:
             self._wordings[key] = len(self._wordings)
-            self._languages.append(language(text))
+            self.language_of.append(language(text))
         wording = self._wordings[key]
         self.wording_of.append(wording)
         slices = cut(original, mask.found_in(original))
@@ -263,11 +259,6 @@ class _Sorter:
     def split(self) -> int:
         """Wordings that were cut."""
         return len(self._cut)
-
-    def languages(self) -> dict[str, int]:
-        """Code -> answers, most frequent first."""
-        told = Counter(self._languages[of] for of in self.wording_of if of >= 0)
-        return dict(sorted(told.items(), key=lambda item: (-item[1], item[0])))
 
 
 def spans(answers: Answers, prepared: Prepared) -> list[list[Span]]:
@@ -377,8 +368,3 @@ def _rule(answers: Answers, nothing_answers: Sequence[bool]) -> str:
         f"Since {why}, “nothing”, “no” or “none” was set apart together with empty cells, “n/a”, "
         "“don't know” and the like."
     )
-
-
-def _foreign_share(languages: dict[str, int]) -> float:
-    told = sum(languages.values()) - languages.get(UNDETERMINED, 0)
-    return round((told - languages.get(ENGLISH, 0)) / told, 4) if told else 0.0

@@ -1,4 +1,4 @@
-"""Stage 6, quotes: verbatim slices of answers that are typical of a theme and unlike each other.
+"""Stage 8, quotes: verbatim slices of answers that are typical of a theme and unlike each other.
 
 Chosen by maximal marginal relevance (Carbonell and Goldstein 1998). A quote is always a slice of
 the answer as it was given, with its offsets; answers with an e-mail address or a phone number are
@@ -7,18 +7,21 @@ never quoted, whatever is masked elsewhere.
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.pipelines.thematic.assign import Assigned, Assignments
+from app.pipelines.thematic.counting import Tables, tables
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.embed import Embedded
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.load import Answers
-from app.pipelines.thematic.prepare import Prepared
+from app.pipelines.thematic.parts import Span
+from app.pipelines.thematic.prepare import Prepared, spans
 from app.pipelines.thematic.words import stem, tokens
 
 SUBTHEME_QUOTES: Final = 3
@@ -47,11 +50,12 @@ class Slice(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Quotes:
-    """Quotes by theme and by sub-theme, the most typical first, and some answers of other."""
+    """Quotes by theme, sub-theme and suggested theme, the most typical first; some of other."""
 
     themes: list[list[Slice]]
     subthemes: list[list[Slice]]
     other: list[Slice]
+    suggested: list[list[Slice]]
 
 
 def quotes(
@@ -60,35 +64,58 @@ def quotes(
     embedded: Embedded,
     found: Discovered,
     labels: Labels,
+    assignments: Assignments,
     wanted: int,
 ) -> Quotes:
     """Choose up to `wanted` quotes per theme, up to three per sub-theme and five of other."""
+    counted = tables(answers, prepared, assignments.of, len(labels.names))
     chooser = _Chooser(answers, prepared, embedded)
     fewer = min(wanted, SUBTHEME_QUOTES)
+    score = [each.score or 0.0 for each in assignments.of]
+    of_subtheme = subtheme_of_row(counted, found)
+    others = {at for at, each in enumerate(counted.of_row) if each and each.status == "other"}
     return Quotes(
         themes=[
-            chooser.choose(
-                _members(found.theme_of, theme), found.score, labels.names[theme], wanted
-            )
-            for theme in range(len(found.cohesion))
+            chooser.choose(_members(assignments.of, theme), score, name, wanted)
+            for theme, name in enumerate(labels.names)
         ],
         subthemes=[
             chooser.choose(
-                _members(found.subtheme_of, subtheme),
+                [text for text, of in enumerate(found.subtheme_of) if of == subtheme],
                 found.subscore,
-                labels.subnames[subtheme],
+                name,
                 fewer,
+                {at for at, of in enumerate(of_subtheme) if of == subtheme},
             )
-            for subtheme in range(len(found.parent_of))
+            for subtheme, name in enumerate(labels.subnames)
         ],
         other=chooser.choose(
-            _members(found.theme_of, -1), found.score, "", min(wanted, OTHER_QUOTES)
+            sorted({counted.home[row] for row in others}),
+            score,
+            "",
+            min(wanted, OTHER_QUOTES),
+            others,
         ),
+        suggested=[
+            chooser.choose(texts, score, "", fewer, others) for texts in assignments.suggested
+        ],
     )
 
 
-def _members(group_of: Sequence[int], group: int) -> list[int]:
-    return [text for text, of in enumerate(group_of) if of == group]
+def _members(assigned: Sequence[Assigned], theme: int) -> list[int]:
+    """Texts with this primary theme; where there are none, those that list it at all."""
+    primary = [text for text, each in enumerate(assigned) if each.themes[:1] == [theme]]
+    return primary or [text for text, each in enumerate(assigned) if theme in each.themes]
+
+
+def subtheme_of_row(counted: Tables, found: Discovered) -> list[int]:
+    """Row -> the sub-theme within its primary theme that it lies in, -1 without one."""
+    subthemes = []
+    for each, text in zip(counted.of_row, counted.home, strict=True):
+        subtheme = found.subtheme_of[text] if each is not None else -1
+        is_inside = each is not None and each.themes[:1] == [found.parent_of[subtheme]]
+        subthemes.append(subtheme if subtheme >= 0 and is_inside else -1)
+    return subthemes
 
 
 class _Chooser:
@@ -96,18 +123,29 @@ class _Chooser:
         self._answers = answers
         self._texts = prepared.texts
         self._vectors = embedded.vectors
-        self._rows: dict[int, list[int]] = defaultdict(list)
+        self._places: dict[int, dict[int, Span]] = defaultdict(dict)
         personal = set(prepared.personal)
-        for row, text in enumerate(prepared.text_of):
-            if text >= 0 and row not in personal:
-                self._rows[text].append(row)
+        for row, said in enumerate(spans(answers, prepared)):
+            for span in said if row not in personal else ():
+                self._places[span.text].setdefault(row, span)
+        self._rows: dict[int, list[int]] = {}
         self._group = next(iter(answers.groups.values()), None)
 
     def choose(
-        self, members: list[int], score: Sequence[float], name: str, wanted: int
+        self,
+        members: list[int],
+        score: Sequence[float],
+        name: str,
+        wanted: int,
+        rows: Collection[int] | None = None,
     ) -> list[Slice]:
-        """Up to `wanted` quotes from the texts `members`."""
-        shown = [text for text in members if text in self._rows]
+        """Up to `wanted` quotes from the texts `members`, of `rows` alone where they are given."""
+        self._rows = {
+            text: [row for row in self._places[text] if rows is None or row in rows]
+            for text in members
+            if text in self._places
+        }
+        shown = [text for text in members if self._rows.get(text)]
         named = {stem(word) for word in tokens(name)}
         worth = {
             text: score[text] - self._penalty(text) + self._bonus(text, named) for text in shown
@@ -124,7 +162,7 @@ class _Chooser:
             value = RELEVANCE * merit - (1.0 - RELEVANCE) * nearest - self._repeats(pool, groups)
             best = int(value.argmax())
             row = self._row(pool[best], groups)
-            chosen.append(self._quote(row))
+            chosen.append(self._quote(row, self._places[pool[best]][row]))
             groups.add(self._group[row] if self._group else "")
             merit[best] = -np.inf
             nearest = np.maximum(nearest, vectors @ vectors[best])
@@ -135,7 +173,9 @@ class _Chooser:
         return 0.0 if words.isdisjoint(named) else SAYS_THE_NAME
 
     def _penalty(self, text: int) -> float:
-        original = self._answers.texts[self._rows[text][0]]
+        row = self._rows[text][0]
+        span = self._places[text][row]
+        original = self._answers.texts[row][span.start : span.end]
         garbled = GARBLED if _GARBLED.search(original) else 0.0
         return garbled + self._length_penalty(len(original))
 
@@ -163,14 +203,11 @@ class _Chooser:
             return rows[0]
         return next((row for row in rows if self._group[row] not in groups), rows[0])
 
-    def _quote(self, row: int) -> Slice:
+    def _quote(self, row: int, span: Span) -> Slice:
         original = self._answers.texts[row]
-        start, end = excerpt(original)
+        start, end = (span.start + at for at in excerpt(original[span.start : span.end]))
         return Slice(
-            response_id=self._answers.ids[row],
-            text=original[start:end],
-            start=start,
-            end=end,
+            response_id=self._answers.ids[row], text=original[start:end], start=start, end=end
         )
 
 
