@@ -242,11 +242,15 @@ class LLM:
         """`chat`'s completion: kept, or under way already, or asked for now."""
         key = self._key(chat, salt)
         flight = self._flights.get(key)
-        if flight is None:
+        if flight is None or flight.task.cancelling():
             flight = _Flight(asyncio.create_task(self._fly(stage, key, chat)))
             self._flights[key] = flight
-            flight.task.add_done_callback(lambda _: self._flights.pop(key, None))
+            flight.task.add_done_callback(lambda task: self._forget(key, task))
         return await flight.landed()
+
+    def _forget(self, key: str, task: asyncio.Task[Completion]) -> None:
+        if key in self._flights and self._flights[key].task is task:
+            del self._flights[key]
 
     async def _fly(self, stage: str, key: str, chat: Chat) -> Completion:
         kept = _completion_of(await self._store.load_call(key))
