@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.domain.errors import DatasetError
 from app.pipelines.thematic import discover, embed, prepare
 from app.pipelines.thematic.load import Answers
 from app.pipelines.thematic.parameters import Parameters, Redact
+from app.pipelines.thematic.parts import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,20 +17,20 @@ class Ready:
 
     Attributes:
         texts: each once.
-        text_of: answer -> text, -1 for a non-answer.
+        spans: answer -> the texts that it says, none for a non-answer.
         people: text -> how many say it.
         embedded: the texts' vectors.
     """
 
     texts: list[str]
-    text_of: list[int]
+    spans: list[list[Span]]
     people: list[int]
     embedded: embed.Embedded
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Answer -> theme and sub-theme, -1 for none.
+    """Answer -> theme and sub-theme, -1 for none; of a long answer, where most of it is.
 
     An answer of a theme that is not divided has the theme for a sub-theme.
     """
@@ -45,28 +45,23 @@ async def unheard(done: float, message: str) -> None:
 
 def ready(texts: Sequence[str], questions: Sequence[str] = (), backend: str = "auto") -> Ready:
     """Prepare the answers, each under its own question, and embed them."""
-    asked: list[str | None] = list(questions) or [None] * len(texts)
-    index_of: dict[str, int] = {}
-    unique: list[str] = []
-    text_of = [-1] * len(texts)
-    for question in dict.fromkeys(asked):
-        rows = [row for row, its in enumerate(asked) if its == question]
-        answers = Answers(ids=[str(row) for row in rows], texts=[texts[row] for row in rows],
-                          groups={})  # fmt: skip
-        try:
-            prepared = prepare.prepare(answers, question, Redact())
-        except DatasetError:
-            continue  # nobody answered this question
-        for row, text in zip(rows, prepared.text_of, strict=True):
-            if text < 0:
-                continue
-            wording = prepared.texts[text]
-            text_of[row] = index_of.setdefault(wording.casefold(), len(unique))
-            if text_of[row] == len(unique):
-                unique.append(wording)
-    times = Counter(text_of)
-    embedded = asyncio.run(embed.embed(unique, backend, unheard))
-    return Ready(unique, text_of, [times[text] for text in range(len(unique))], embedded)
+    asked: list[str | None] = [*dict.fromkeys(questions)] or [None]
+    answers = Answers(
+        ids=[str(row) for row in range(len(texts))],
+        texts=list(texts),
+        groups={},
+        columns=[str(column) for column in range(len(asked))],
+        questions=asked,
+        column_of=[asked.index(question) for question in questions] or [0] * len(texts),
+        source={},
+    )
+    prepared = prepare.prepare(answers, Redact())
+    return Ready(
+        texts=prepared.texts,
+        spans=prepare.spans(answers, prepared),
+        people=prepare.people(prepared),
+        embedded=asyncio.run(embed.embed(prepared.texts, backend, unheard)),
+    )
 
 
 def groups(answers: Ready, parameters: Parameters) -> Groups:
@@ -78,7 +73,19 @@ def groups(answers: Ready, parameters: Parameters) -> Groups:
         subtheme if subtheme >= 0 or theme < 0 else len(found.parent_of) + theme
         for theme, subtheme in zip(found.theme_of, found.subtheme_of, strict=True)
     ]
+    themes = [_most_of(spans, found.theme_of) for spans in answers.spans]
     return Groups(
-        themes=[found.theme_of[text] if text >= 0 else -1 for text in answers.text_of],
-        subthemes=[finer[text] if text >= 0 else -1 for text in answers.text_of],
+        themes=themes,
+        subthemes=[
+            _most_of([span for span in spans if found.theme_of[span.text] == theme], finer)
+            for spans, theme in zip(answers.spans, themes, strict=True)
+        ],
     )
+
+
+def _most_of(spans: Sequence[Span], group_of: Sequence[int]) -> int:
+    size: Counter[int] = Counter()
+    for span in spans:
+        if group_of[span.text] >= 0:
+            size[group_of[span.text]] += span.end - span.start
+    return size.most_common(1)[0][0] if size else -1
