@@ -32,28 +32,27 @@ PAYLOAD: Final = {
 }
 
 # A session that waits here has done its write and not committed it.
-GATE: Final = """
-create table gate (place text, stage text);
-
-create function wait_at_gate() returns trigger language plpgsql as $$
-begin
-    if exists (
-        select from gate
-        where place = tg_table_name
-          and stage = coalesce(to_jsonb(new) ->> 'stage', 'result')
-    ) then
-        perform pg_advisory_xact_lock(4711);
-    end if;
-    return null;
-end $$;
-
-create trigger gate after insert or update on haulage.job_checkpoints
-    for each row execute function wait_at_gate();
-create trigger gate after insert on haulage.job_events
-    for each row execute function wait_at_gate();
-create trigger gate after insert on haulage.job_results
-    for each row execute function wait_at_gate();
-"""
+GATE: Final = (
+    "create table gate (place text, stage text)",
+    """
+    create function wait_at_gate() returns trigger language plpgsql as $$
+    begin
+        if exists (
+            select from gate
+            where place = tg_table_name
+              and stage = coalesce(to_jsonb(new) ->> 'stage', 'result')
+        ) then
+            perform pg_advisory_xact_lock(4711);
+        end if;
+        return null;
+    end $$
+    """,
+    *(
+        f"create trigger gate after insert or update on haulage.{table}"
+        " for each row execute function wait_at_gate()"
+        for table in ("job_checkpoints", "job_events", "job_results")
+    ),
+)
 AT_GATE: Final = """
 select pid from pg_stat_activity
 where datname = current_database() and wait_event_type = 'Lock' and wait_event = 'advisory'
@@ -122,16 +121,17 @@ def without_usage(result: dict[str, Any]) -> dict[str, Any]:
 def test_a_job_killed_inside_every_stage_pays_for_no_call_twice_and_ends_as_if_undisturbed(
     start: Start, database_url: str, llm: FakeLLM
 ) -> None:
-    rows(database_url, GATE)
+    for statement in GATE:
+        rows(database_url, statement)
     places = [
         (place, stage) for stage in KEPT_STAGES for place in ("job_events", "job_checkpoints")
     ]
     # A stage's milestone comes after the commit of the checkpoint before it.
-    places += [(LAST_STAGE, "job_events"), ("result", "job_results")]
+    places += [("job_events", LAST_STAGE), ("job_results", "result")]
     job_id = new_job(database_url, PAYLOAD, max_attempts=len(places) + 1)
     with start(llm_base_url=llm.url, llm_model="fake") as service:
         calls: dict[str, int] = {}
-        for stage, place in places:
+        for place, stage in places:
             before = llm.finished.total()
             kill_at(database_url, job_id, place, stage)
             if place == "job_checkpoints":
