@@ -22,7 +22,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.api.server import NoScheduler, WebServer
-from app.config import Settings, load_settings
+from app.config import PIPELINE, Settings, load_settings
 from app.db import migrate
 from app.db.interface import DBFactory, DBInterface
 from app.db.opening import Database, open_database
@@ -156,7 +156,7 @@ class Service:
 
 def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) -> Service:
     telemetry = default_telemetry()
-    pipelines = load_registrations(settings.pipelines)
+    pipelines = load_registrations(settings.pipelines, {PIPELINE: settings.thematic_arguments})
     if settings.pipeline not in pipelines:
         remedy = f"register it with HAULAGE_PIPELINES, or choose of {', '.join(sorted(pipelines))}"
         raise ConfigurationError("HAULAGE_PIPELINE", settings.pipeline, remedy)

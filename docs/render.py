@@ -98,7 +98,7 @@ def _default(name: str, field: FieldInfo) -> str:
     if name in _DEFAULTS:
         return _DEFAULTS[name]
     value: Any = field.get_default(call_default_factory=True)
-    if value is None or value == {}:
+    if value is None or value in ({}, []):
         return ""
     return f"`{json.dumps(value) if not isinstance(value, str) else value}`"
 

@@ -10,8 +10,6 @@ _MARKS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-_WORKBOOK: Final = b"PK\x03\x04"
-_OLD_WORKBOOK: Final = b"\xd0\xcf\x11\xe0"
 
 
 def decode(data: bytes) -> tuple[str, str]:
@@ -21,10 +19,8 @@ def decode(data: bytes) -> tuple[str, str]:
     writes on Windows. That order matters: nearly all bytes are valid cp1252.
 
     Raises:
-        DatasetError: it is a workbook, no text at all, or not in the encoding its mark promises.
+        DatasetError: it is no text, or not in the encoding its mark promises.
     """
-    if data.startswith((_WORKBOOK, _OLD_WORKBOOK)):
-        raise DatasetError("this is a workbook or an archive, not a text file; save it as CSV")
     for mark, encoding in _MARKS:
         if data.startswith(mark):
             return _strict(data[len(mark) :], encoding), encoding

@@ -15,8 +15,14 @@ NO_DELIMITER: Final = "\x1f"
 
 MAX_HEADER_ROWS: Final = 3
 MOSTLY: Final = 0.5
+SHORT_NAME: Final = 20
+"""Characters of a column's name that stands above its question."""
+
+QUESTION_WORDS: Final = 4
 _QUALTRICS_IMPORT: Final = re.compile(r'\s*\{\s*"ImportId"')
 _SURVEYMONKEY_ID: Final = "respondent id"
+_TIMESTAMP: Final = "timestamp"
+_OLD_QUALTRICS: Final = ("v1", "responseid")
 _OPEN_ENDED: Final = frozenset({"", "response", "open-ended response"})
 
 
@@ -110,8 +116,9 @@ def _rows_as_wide_as_the_first(parsed: list[Record]) -> int:
 def header(parsed: list[Record], header_rows: int | None) -> Header:
     """The header of the records.
 
-    Qualtrics writes three rows (name, question, a JSON object with ImportId), SurveyMonkey two
-    (question, sub-label); every other file has one, unless `header_rows` says 0.
+    Qualtrics writes three rows (name, question, a JSON object with ImportId), its older exports
+    two, SurveyMonkey two (question, sub-label), and consultations often two (name, question). Every
+    other file has one, unless `header_rows` says 0.
     """
     first = parsed[0].cells
     if header_rows == 0:
@@ -126,7 +133,40 @@ def header(parsed: list[Record], header_rows: int | None) -> Header:
         columns = _unique(_with_sub_labels(first, parsed[1].cells))
         return Header(2, "surveymonkey", columns, _by_column(columns, columns))
     columns = _unique(first)
-    return Header(header_rows or 1, "plain", columns, {})
+    if header_rows in (None, 2):
+        old = _is_old_qualtrics(parsed)
+        if old or _has_questions_below_names(parsed):
+            below = _by_column(columns, parsed[1].cells)
+            return Header(2, "qualtrics" if old else "plain", columns, below)
+    source = "google-forms" if columns[0].casefold() == _TIMESTAMP else "plain"
+    asked = {column: column for column in columns if _is_question(column)}
+    return Header(header_rows or 1, source, columns, asked)
+
+
+def _is_old_qualtrics(parsed: list[Record]) -> bool:
+    """Names like V1 above names like ResponseID."""
+    return (
+        len(parsed) > 1
+        and tuple(record.cells[0].strip().casefold() for record in parsed[:2]) == _OLD_QUALTRICS
+    )
+
+
+def _has_questions_below_names(parsed: list[Record]) -> bool:
+    """Short names in the first row, and in the second nearly only questions."""
+    if len(parsed) < 3 or len(parsed[0].cells) < 2:  # noqa: PLR2004 - names, questions and a row
+        return False
+    names, below = parsed[0].cells, [cell.strip() for cell in parsed[1].cells if cell.strip()]
+    asked = sum(cell.endswith("?") for cell in below)
+    return (
+        all(len(name) <= SHORT_NAME and not name.strip().endswith("?") for name in names)
+        and len(below) >= MOSTLY * len(names)
+        and asked > MOSTLY * len(below)
+        and not any(cell.strip().endswith("?") for cell in parsed[2].cells)
+    )
+
+
+def _is_question(name: str) -> bool:
+    return name.endswith("?") and len(name.split()) >= QUESTION_WORDS
 
 
 def _is_qualtrics(parsed: list[Record], at: int) -> bool:

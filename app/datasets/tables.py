@@ -1,13 +1,13 @@
-"""A file as a table of texts, whatever wrote it: CSV in its dialects, or JSON lines."""
+"""A file as a table of texts, whatever wrote it: CSV in its dialects, JSON lines, or a workbook."""
 
 import json
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from app.datasets import delimited
+from app.datasets import delimited, workbooks
 from app.datasets.decoding import decode
+from app.datasets.personal import personal_columns
 from app.domain.errors import DatasetError
 
 MAX_BYTES: Final = 64 * 1024 * 1024
@@ -16,54 +16,30 @@ MAX_COLUMNS: Final = 1_000
 MAX_CELL: Final = 100_000
 """Characters in a cell."""
 
-PERSONAL: Final = frozenset(
-    [
-        "customdata",
-        "customdata1",
-        "email",
-        "emailaddress",
-        "externalreference",
-        "firstname",
-        "fullname",
-        "ipaddress",
-        "lastname",
-        "locationlatitude",
-        "locationlongitude",
-        "mobile",
-        "mobilenumber",
-        "phone",
-        "phonenumber",
-        "recipientemail",
-        "recipientfirstname",
-        "recipientlastname",
-        "surname",
-        "telephone",
-    ]
-)
-"""Columns that identify people in the exports of survey tools, by name without signs and case."""
-
 
 @dataclass(frozen=True, slots=True)
 class Detected:
     """What was found out about a file.
 
     Attributes:
-        format: "csv" or "jsonl".
-        encoding: "utf-8", "utf-16-le", "utf-16-be" or "cp1252".
-        delimiter: None for a single column and for JSON lines.
+        format: "csv", "jsonl" or "workbook".
+        encoding: "utf-8", "utf-16-le", "utf-16-be" or "cp1252"; None for a workbook.
+        delimiter: None for a single column, for JSON lines and for a workbook.
         header_rows: rows above the first answer.
-        source: "qualtrics", "surveymonkey" or "plain".
+        source: "qualtrics", "surveymonkey", "google-forms" or "plain".
         dropped_columns: personal columns that were left out.
         questions: column -> the question asked there, where the file tells.
+        sheet: name of the workbook's sheet.
     """
 
     format: str
-    encoding: str
+    encoding: str | None
     delimiter: str | None
     header_rows: int
     source: str
     dropped_columns: tuple[str, ...]
     questions: dict[str, str]
+    sheet: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +55,7 @@ def read_table(
     source: Path | str | bytes,
     *,
     header_rows: int | None = None,
+    sheet: str | None = None,
     drop_personal: bool = True,
     max_bytes: int = MAX_BYTES,
     max_rows: int = MAX_ROWS,
@@ -88,6 +65,7 @@ def read_table(
     Args:
         source: where the file is, or what is in it.
         header_rows: how many rows are headers; None to detect it, 0 for none.
+        sheet: of a workbook; None for its first sheet that has rows.
         drop_personal: leave out columns that identify people.
         max_bytes: of the file.
         max_rows: of the table.
@@ -95,13 +73,22 @@ def read_table(
     Raises:
         DatasetError: naming the line, and what to do about it.
     """
-    text, encoding = decode(_content(source, max_bytes))
+    content = _content(source, max_bytes)
+    if workbooks.is_workbook(content):
+        records, name = workbooks.sheet_records(content, sheet, max_rows)
+        table = _table(records, header_rows, max_rows, Place("row", format="workbook", sheet=name))
+        return _without_personal(table) if drop_personal else table
+    if sheet is not None:
+        raise DatasetError(f"no sheet {sheet!r}: this is no workbook")
+    text, encoding = decode(content)
     if not text.strip():
         raise DatasetError("line 1: the file is empty")
     if text.lstrip().startswith("{") or _is_json_lines(source):
         table = _json_lines(text, encoding, max_rows)
     else:
-        table = _delimited(text, encoding, header_rows, max_rows)
+        records, delimiter = delimited.records(text, max_rows)
+        place = Place("line", format="csv", encoding=encoding, delimiter=delimiter)
+        table = _table(records, header_rows, max_rows, place)
     return _without_personal(table) if drop_personal else table
 
 
@@ -123,47 +110,62 @@ def _is_json_lines(source: Path | str | bytes) -> bool:
     return not isinstance(source, bytes) and Path(source).suffix in (".jsonl", ".ndjson")
 
 
-def _delimited(text: str, encoding: str, header_rows: int | None, max_rows: int) -> Table:
-    records, delimiter = delimited.records(text, max_rows)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where records are from; `unit` is what they are counted in, "line" or "row"."""
+
+    unit: str
+    format: str
+    encoding: str | None = None
+    delimiter: str | None = None
+    sheet: str | None = None
+
+
+def _table(
+    records: list[delimited.Record], header_rows: int | None, max_rows: int, place: Place
+) -> Table:
     header = delimited.header(records, header_rows)
     columns = header.columns
     if len(columns) > MAX_COLUMNS:
-        raise DatasetError(f"line 1: {len(columns)} columns; at most {MAX_COLUMNS} are read")
+        raise DatasetError(
+            f"{place.unit} 1: {len(columns)} columns; at most {MAX_COLUMNS} are read"
+        )
     if len(records) > header.rows + max_rows:
         line = records[header.rows + max_rows].line
-        raise DatasetError(f"line {line}: more than {max_rows} rows; split the file")
+        raise DatasetError(f"{place.unit} {line}: more than {max_rows} rows; split the file")
     rows = [
-        dict(zip(columns, _cells(record, len(columns)), strict=True))
+        dict(zip(columns, _cells(record, len(columns), place.unit), strict=True))
         for record in records[header.rows :]
     ]
     detected = Detected(
-        format="csv",
-        encoding=encoding,
-        delimiter=delimiter,
+        format=place.format,
+        encoding=place.encoding,
+        delimiter=place.delimiter,
         header_rows=header.rows,
         source=header.source,
         dropped_columns=(),
         questions=header.questions,
+        sheet=place.sheet,
     )
     return Table(columns, rows, detected)
 
 
-def _cells(record: delimited.Record, width: int) -> list[str]:
+def _cells(record: delimited.Record, width: int, unit: str) -> list[str]:
     cells = record.cells
     # Spreadsheets pad rows with empty cells; anything else beyond the header is a broken row.
     if len(cells) != width and (len(cells) < width or any(cells[width:])):
         raise DatasetError(
-            f"line {record.line}: {len(cells)} cells under {width} columns; "
+            f"{unit} {record.line}: {len(cells)} cells under {width} columns; "
             "quote cells that hold the delimiter"
         )
     for cell in cells:
-        _check_cell(cell, record.line)
+        _check_cell(cell, record.line, unit)
     return cells[:width]
 
 
-def _check_cell(cell: str, line: int) -> None:
+def _check_cell(cell: str, line: int, unit: str = "line") -> None:
     if len(cell) > MAX_CELL:
-        raise DatasetError(f"line {line}: a cell of {len(cell)} characters; at most {MAX_CELL}")
+        raise DatasetError(f"{unit} {line}: a cell of {len(cell)} characters; at most {MAX_CELL}")
 
 
 def _json_lines(text: str, encoding: str, max_rows: int) -> Table:
@@ -212,17 +214,13 @@ def _json_cell(name: str, cell: Any, line: int) -> str:
 
 
 def _without_personal(table: Table) -> Table:
-    dropped = [name for name in table.columns if re.sub(r"[\W_]", "", name).casefold() in PERSONAL]
+    found = table.detected
+    dropped = personal_columns(table.columns, found.questions)
     if not dropped:
         return table
     columns = [name for name in table.columns if name not in dropped]
-    found = table.detected
-    detected = Detected(
-        format=found.format,
-        encoding=found.encoding,
-        delimiter=found.delimiter,
-        header_rows=found.header_rows,
-        source=found.source,
+    detected = replace(
+        found,
         dropped_columns=tuple(dropped),
         questions={name: found.questions[name] for name in found.questions if name in columns},
     )

@@ -49,17 +49,24 @@ _TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za
 _SETTING: Final = "HAULAGE_PIPELINES"
 
 
-def load_registrations(configured: Mapping[str, Any]) -> dict[str, Registration]:
+def load_registrations(
+    configured: Mapping[str, Any], arguments: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, Registration]:
     """Every registered pipeline by name.
 
     Args:
         configured: of the settings: name -> "package.module:Class", or name ->
             {"target": ..., "arguments": {...}} with job defaults (DEFAULTS) beside them.
+        arguments: what ours are constructed with, by name.
 
     Raises:
         ConfigurationError: an entry is not of that form.
     """
-    registrations = {name: Registration(name, target) for name, target in _BUILT_IN.items()}
+    given = arguments or {}
+    registrations = {
+        name: Registration(name, target, dict(given.get(name, {})))
+        for name, target in _BUILT_IN.items()
+    }
     for point in entry_points(group=ENTRY_POINT_GROUP):
         registrations[point.name] = Registration(point.name, point.value)
     for name, entry in configured.items():

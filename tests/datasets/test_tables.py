@@ -97,9 +97,100 @@ def test_surveymonkey_writes_two() -> None:
     assert detected.dropped_columns == ("First Name",)
 
 
+def test_old_qualtrics_exports_have_names_over_names() -> None:
+    data = (
+        "V1,V2,V5,Q1\n"
+        "ResponseID,Name,EmailAddress,What could be better?\n"
+        "R_1,Ann Smith,a@example.org,More parking\n"
+    )
+    answers = read_answers(data.encode(), text_column="Q1")
+    detected = answers.table.detected
+    assert (detected.source, detected.header_rows) == ("qualtrics", 2)
+    assert detected.dropped_columns == ("V2", "V5")
+    assert answers.question == "What could be better?"
+
+
+def test_google_forms_have_questions_as_names() -> None:
+    data = (
+        "Timestamp,Username,What could we do better?\n"
+        "1/2/2026 10:00:00,a@example.org,More parking please\n"
+    )
+    answers = read_answers(data.encode())
+    assert answers.table.detected.source == "google-forms"
+    assert answers.table.detected.dropped_columns == ("Username",)
+    assert answers.question == "What could we do better?"
+
+
+def test_consultations_have_names_over_questions() -> None:
+    data = (
+        "id,Q1,Q2\n"
+        ",Do you agree with the proposal?,Why do you say so?\n"
+        "1,Yes,It will help us all\n"
+        "2,No,It costs too much\n"
+    )
+    answers = read_answers(data.encode())
+    assert answers.table.detected.header_rows == 2
+    assert (answers.text_column, answers.question) == ("Q2", "Why do you say so?")
+    assert len(answers.table.rows) == 2
+
+
+def test_answers_that_are_questions_are_no_header() -> None:
+    data = "id,text\n1,Why is it so far?\n2,Where can one park?\n3,All fine\n"
+    assert read_table(data.encode()).detected.header_rows == 1
+
+
+PERSONAL_NAMES = [
+    "Email",
+    "E-mail",
+    "e_mail address",
+    "Name",
+    "First Name",
+    "Surname",
+    "IP Address",
+    "Latitude",
+    "Postcode",
+    "Date of birth",
+    "What is your name?",
+    "Email Address [Open-Ended Response]",
+    "External Data Reference",
+]
+HARMLESS_NAMES = [
+    "Service name",
+    "Hospital",
+    "Location",
+    "Region",
+    "City",
+    "Age",
+    "Gender",
+    "Emailed us before?",
+    "Named nurse",
+    "Contact",
+    "Comments on our phone service",
+    "UserLanguage",
+]
+
+
+@pytest.mark.parametrize("name", PERSONAL_NAMES)
+def test_columns_that_identify_people_are_dropped_and_listed(name: str) -> None:
+    table = read_table(f'id,"{name}",text\n1,x,y\n'.encode())
+    assert table.columns == ["id", "text"]
+    assert table.detected.dropped_columns == (name,)
+
+
+@pytest.mark.parametrize("name", HARMLESS_NAMES)
+def test_columns_that_identify_nobody_are_kept(name: str) -> None:
+    table = read_table(f'id,"{name}",text\n1,x,y\n'.encode())
+    assert table.columns == ["id", name, "text"]
+    assert table.detected.dropped_columns == ()
+
+
 def test_personal_columns_can_be_kept() -> None:
     assert "Email" in read_table(b"id,Email\n1,a\n", drop_personal=False).columns
-    assert read_table(b"id,E-mail\n1,a\n").columns == ["id"]
+
+
+def test_a_personal_column_cannot_be_the_answers() -> None:
+    with pytest.raises(DatasetError, match="identifies people and is left out"):
+        read_answers(b"id,Name\n1,a\n", text_column="Name")
 
 
 def test_json_lines_are_texts_or_objects() -> None:
@@ -130,7 +221,6 @@ def test_padding_is_forgiven() -> None:
     [
         (b"", "line 1: the file is empty"),
         (b" \n\n", "line 1: the file is empty"),
-        (b"PK\x03\x04 and so on", "save it as CSV"),
         (b"a,b\n1,\x00\n", "line 2: a zero byte"),
         (codecs.BOM_UTF8 + b"a\nb\n\xff", "line 3: byte 4 is not valid utf-8"),
         (b"a\n\x81", "line 2: byte 2 is not valid cp1252"),

@@ -325,3 +325,52 @@ def test_no_job_is_without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HAULAGE_JOB_STALL_SECONDS", "30")
     monkeypatch.setenv("HAULAGE_JOB_MEMORY_LIMIT_BYTES", str(2**30))
     assert load_settings().default_limits == Limits(21_600.0, 60.0, 30.0, 2**30)
+
+
+def test_the_pipeline_gets_no_arguments_when_no_llm_is_set() -> None:
+    assert load_settings().thematic_arguments == {}
+
+
+def test_the_llm_settings_are_arguments_of_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "BASE_URL": "http://127.0.0.1:8080/v1",
+        "MODEL": "small",
+        "API_KEY_ENV": "MY_KEY",
+        "ORIGINS": "https://one.example, https://two.example:8443",
+    }.items():
+        monkeypatch.setenv(f"HAULAGE_LLM_{name}", value)
+
+    assert load_settings().thematic_arguments == {
+        "defaults": {
+            "llm": {
+                "base_url": "http://127.0.0.1:8080/v1",
+                "model": "small",
+                "api_key_env": "MY_KEY",
+            }
+        },
+        "llm_origins": ["https://one.example", "https://two.example:8443"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({"BASE_URL": "http://127.0.0.1/v1"}, "set both"),
+        ({"MODEL": "small"}, "set both"),
+        ({"BASE_URL": "127.0.0.1:8080", "MODEL": "small"}, "https://host:port/v1"),
+        ({"BASE_URL": f"https://u:{SECRET}@h/v1", "MODEL": "small"}, "https://host:port/v1"),
+        ({"ORIGINS": f"https://u:{SECRET}@h"}, "https://host:port/v1"),
+        ({"API_KEY_ENV": f"sk-{SECRET}"}, "match pattern"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
+)
+def test_llm_settings_are_refused_without_being_shown(
+    given: dict[str, str], hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(f"HAULAGE_LLM_{name}", value)
+
+    with pytest.raises(ConfigurationError, match=hint) as caught:
+        load_settings()
+
+    assert SECRET not in str(caught.value)

@@ -27,6 +27,18 @@ def test_our_own_pipelines_are_there_when_nothing_is_configured(plugins: list[En
     assert registrations["demo-echo"] == Registration("demo-echo", "app.pipelines.demo:Echo", {})
 
 
+def test_our_own_pipelines_get_their_arguments_unless_the_settings_replace_them(
+    plugins: list[EntryPoint],
+) -> None:
+    arguments = {"thematic": {"llm_origins": ["http://127.0.0.1:8080"]}}
+
+    ours = load_registrations({}, arguments)["thematic"]
+    theirs = load_registrations({"thematic": "a:B"}, arguments)["thematic"]
+
+    assert ours.arguments == arguments["thematic"]
+    assert theirs == Registration("thematic", "a:B", {})
+
+
 def test_no_pipeline_is_imported_when_they_are_registered() -> None:
     before = set(sys.modules)
 

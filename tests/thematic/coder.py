@@ -14,7 +14,7 @@ COMPLAINTS = frozenset({"full", "cost", "far", "cold", "bland", "late"})
 
 def document(request: Mapping[str, Any]) -> dict[str, Any]:
     """What the question shows, whichever stage asks."""
-    shown: dict[str, Any] = json.loads(request["messages"][1]["content"])
+    shown: dict[str, Any] = json.loads(request["messages"][1]["content"].split("\n", 1)[1])
     return shown
 
 
@@ -101,7 +101,10 @@ def _sentences(request: Mapping[str, Any]) -> Any:
     facts = document(request)["facts"]
     return {
         "sentences": [
-            {"text": re.sub(r"^The largest theme is", "Most speak of", fact["says"]), "facts": [key]}
+            {
+                "text": re.sub(r"^The largest theme is", "Most speak of", fact["says"]),
+                "facts": [key],
+            }
             for key, fact in list(facts.items())[:3]
         ]
     }

@@ -5,10 +5,12 @@
                 └─ checks of the answer ─▶ one repair call ─▶ AnswerRejectedError
 
 Nothing here knows the thematic analysis; another plugin may use it as it is. Importing it loads no
-HTTP library.
+HTTP library, and pydantic only with the first name that needs it.
 """
 
-from app.pipelines.llm.asking import LLM, CallStore, in_parts, open_llm
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from app.pipelines.llm.budget import Cost, estimate
 from app.pipelines.llm.interface import (
     AnswerRejectedError,
@@ -23,6 +25,9 @@ from app.pipelines.llm.interface import (
     StageUsage,
 )
 from app.pipelines.llm.quoting import as_data
+
+if TYPE_CHECKING:
+    from app.pipelines.llm.asking import LLM, CallStore, in_parts, open_llm
 
 __all__ = [
     "LLM",
@@ -43,3 +48,11 @@ __all__ = [
     "in_parts",
     "open_llm",
 ]
+
+_ASKING = frozenset({"LLM", "CallStore", "in_parts", "open_llm"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ASKING:
+        return getattr(import_module("app.pipelines.llm.asking"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

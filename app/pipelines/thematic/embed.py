@@ -7,13 +7,16 @@ with the very numbers that an unbroken one has.
 import asyncio
 import importlib.util
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.parameters import ParameterError
+
+if TYPE_CHECKING:
+    from app.pipelines.thematic.endpoint import Endpoint
 
 BATCH: Final = 16  # 230 to 280 texts per CPU-second; 64 at a time are a tenth to a quarter slower
 
@@ -25,9 +28,9 @@ class Embedded:
     """Vectors of the unique texts.
 
     Attributes:
-        backend: "minilm-int8" or "lsa".
+        backend: "minilm-int8", "lsa" or "endpoint".
         vectors: float16 (texts, dimensions), rows of unit length.
-        too_long: texts of which only the first 256 tokens were read.
+        too_long: texts of which only the first 256 tokens were read; a server does not tell.
         missing: packages for want of which the fallback was used.
     """
 
@@ -37,12 +40,21 @@ class Embedded:
     missing: list[str]
 
 
-async def embed(texts: list[str], backend: str, report: Report) -> Embedded:
+async def embed(
+    texts: list[str], backend: str, report: Report, endpoint: "Endpoint | None" = None
+) -> Embedded:
     """Embed `texts` by `backend`; "auto" falls back to "lsa" where the model is not installed.
+
+    Args:
+        endpoint: the user's server, for the backend "endpoint". Nothing stands in for it.
 
     Raises:
         ParameterError: "minilm-int8" was asked for and its packages are missing.
+        LLMError: the endpoint does not give one usable vector per text.
     """
+    if endpoint is not None:
+        vectors = await endpoint.embed(texts, report)
+        return Embedded(backend=backend, vectors=vectors, too_long=0, missing=[])
     missing = missing_packages()
     if backend == "minilm-int8" and missing:
         raise ParameterError(

@@ -1,75 +1,60 @@
-"""What a run will ask of the model, told before the first question: calls, tokens, cost.
-
-A token is taken for four characters, as good a rule as any without the model's own vocabulary.
-"""
+"""What a run will ask of the model, told before the first question: calls, tokens, cost."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from app.pipelines.llm import LLMSettings
+from app.pipelines.llm.budget import Cost
+from app.pipelines.llm.budget import estimate as priced
 from app.pipelines.thematic import assign, name, stance
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.parameters import Parameters
 
-CHARACTERS_PER_TOKEN: Final = 4
-_TASK_TOKENS: Final = 250  # task, rules and schema of a question
-_NAME_TOKENS: Final = 45
-_THEME_TOKENS: Final = 35
-_MILLION: Final = 1_000_000
+_TASK: Final = 1_000  # characters of task, rules and schema
+_NAMED: Final = 180  # of a name with its description
+_THEME: Final = 140  # of a theme in a list
+_JUDGED: Final = 60  # of what is said of one answer
+_SENTENCES: Final = 1_600
 
 
-@dataclass(frozen=True, slots=True)
-class Estimated:
-    """Before the run; repairs, and what is kept of earlier runs, are not foreseen."""
+def estimate(texts: Sequence[str], found: Discovered, parameters: Parameters) -> Cost | None:
+    """What the stages from `name` on will ask; None without a model.
 
-    calls: int
-    prompt_tokens: int
-    completion_tokens: int
-    cost: float
-
-
-def estimate(texts: Sequence[str], found: Discovered, parameters: Parameters) -> Estimated | None:
-    """What the stages from `name` on will ask; None without a model."""
+    Repairs are not foreseen, nor what is kept of earlier runs.
+    """
     if parameters.llm is None:
         return None
     themes = len(found.cohesion)
-    per_text = sum(map(len, texts)) / max(1, len(texts)) / CHARACTERS_PER_TOKEN
-    asked = [(1, 40.0, 10.0), (1, 60.0 * themes, 400.0)]  # probe, insights
+    length = sum(min(len(text), 600) for text in texts) / max(1, len(texts))
+    questions = [(1, 0.0, 20.0), (1, 2.0 * _THEME * themes, float(_SENTENCES))]
     if not parameters.codebook:
-        asked.append(_naming(themes, len(found.parent_of), per_text))
-        asked.append((1, 2.0 * _THEME_TOKENS * themes, 60.0))
+        questions.append(_naming(themes, len(found.parent_of), length))
+        questions.append((1, float(_THEME * themes), 200.0))
     if parameters.mode == "full":
-        asked += _assigning(len(texts), themes, per_text)
+        questions += _assigning(len(texts), themes, length)
     elif parameters.stance:
-        calls = math.ceil(len(texts) / stance.PAIRS_PER_CALL)
-        asked.append((calls, stance.PAIRS_PER_CALL * (per_text + 10), stance.PAIRS_PER_CALL * 6.0))
-    return _sum(asked, parameters.llm)
+        pairs = stance.PAIRS_PER_CALL
+        questions.append((math.ceil(len(texts) / pairs), pairs * (length + 60), pairs * 20.0))
+    total = Cost()
+    for calls, shown, answered in questions:
+        total += priced(parameters.llm, calls, _TASK + round(shown), round(answered))
+    return total
 
 
-def _naming(themes: int, subthemes: int, per_text: float) -> tuple[int, float, float]:
+def _naming(themes: int, subthemes: int, length: float) -> tuple[int, float, float]:
+    """Calls, and what each shows and answers, in characters."""
     calls = math.ceil(themes / name.THEMES_PER_CALL)
-    shown = name.QUOTES + name.CONTRASTS * name.CONTRAST_QUOTES
-    texts = (themes * shown + subthemes * name.SUBTHEME_QUOTES) / max(1, calls)
-    named = (themes + subthemes) / max(1, calls)
-    return calls, texts * per_text + named * 40, named * _NAME_TOKENS
+    texts = themes * (name.QUOTES + name.CONTRASTS * name.CONTRAST_QUOTES)
+    texts += subthemes * name.SUBTHEME_QUOTES
+    named = themes + subthemes
+    return calls, (texts * length + named * _THEME) / calls, named * _NAMED / calls
 
 
-def _assigning(texts: int, themes: int, per_text: float) -> list[tuple[int, float, float]]:
-    singly = min(texts, assign.CALIBRATED_ON)
-    batch = assign.BATCHES[0]
+def _assigning(texts: int, themes: int, length: float) -> list[tuple[int, float, float]]:
+    singly, batch = min(texts, assign.CALIBRATED_ON), assign.BATCHES[0]
     batches = math.ceil((texts - singly) / batch) + (texts > singly)
-    told = float(_THEME_TOKENS * themes)
+    told = float(_THEME * themes)
     return [
-        (singly, told + per_text, 15.0),
-        (batches, told + batch * per_text, batch * 15.0),
+        (singly, told + length, float(_JUDGED)),
+        (batches, told + batch * length, float(batch * _JUDGED)),
     ]
-
-
-def _sum(asked: Sequence[tuple[int, float, float]], llm: LLMSettings) -> Estimated:
-    calls = sum(times for times, _, _ in asked)
-    prompt = round(sum(times * (_TASK_TOKENS + tokens) for times, tokens, _ in asked))
-    completion = round(sum(times * tokens for times, _, tokens in asked))
-    cost = (prompt * llm.prompt_price + completion * llm.completion_price) / _MILLION
-    return Estimated(calls, prompt, completion, round(cost, 6))

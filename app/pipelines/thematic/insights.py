@@ -124,7 +124,8 @@ def _largest(counted: Tables, labels: Labels, evidence: list[list[str]]) -> Iter
 def _concentration(
     counted: Tables, labels: Labels, evidence: list[list[str]]
 ) -> Iterator[Sentence]:
-    if sum(map(bool, counted.responses)) <= LARGEST:
+    themes = sum(map(bool, counted.responses))
+    if themes <= LARGEST:
         return
     top = counted.by_size[:LARGEST]
     responses = sum(
@@ -133,11 +134,11 @@ def _concentration(
     share = responses / counted.analysed
     names = ", ".join(_quoted(labels.names[theme]) for theme in top)
     yield _insight(
-        f"The {LARGEST} largest of {len(counted.responses)} themes, {names}, hold "
+        f"The {LARGEST} largest of {themes} themes, {names}, hold "
         f"{percent(share)} of the answers ({responses:,} of {counted.analysed:,}).",
         {
             "largest": LARGEST,
-            "themes": len(counted.responses),
+            "themes": themes,
             "responses": responses,
             "analysed": counted.analysed,
             "share": share,

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
+from app.pipelines.llm.budget import Cost as Foreseen
 from app.pipelines.thematic.counting import Tables
-from app.pipelines.thematic.estimate import Estimated
 from app.pipelines.thematic.facts import foreign_share
 from app.pipelines.thematic.milestones import Cost
 from app.pipelines.thematic.name import is_stock
@@ -65,7 +65,7 @@ def labelled(request: Request, made: Outcomes) -> Labelling:
     )
 
 
-def usage(costs: Mapping[str, Cost], expected: Estimated | None) -> Usage:
+def usage(costs: Mapping[str, Cost], expected: Foreseen | None) -> Usage:
     """What the model cost; the pipeline adds the seconds."""
     by_stage = {
         stage: StageUsage(
@@ -229,8 +229,9 @@ def _about_the_themes(request: Request, made: Outcomes, counted: Tables) -> dict
             if request.parameters.codebook
             else "Many answers are in no theme; a lower min_theme_size would show more."
         )
-    if made.reviewed.vague:
-        names = ", ".join(f"“{made.labels.names[theme]}”" for theme in made.reviewed.vague)
+    vague = [theme for theme in made.reviewed.vague if counted.responses[theme]]
+    if vague:
+        names = ", ".join(f"“{made.labels.names[theme]}”" for theme in vague)
         told["vague_names"] = f"The review found these names vague: {names}."
     return told
 

@@ -24,10 +24,11 @@ _WORDS: Final = MappingProxyType(
             there they this to too up us very was we were what when where which who why will with
             would you your don't didn't isn't wasn't it's i'm can't couldn't""",
         "de": """aber alle als am an auch auf aus bei bin bis das dass dem den der des die dies
-            diese dir du durch ein eine einem einen einer eines er es für gibt habe haben hat hatte
-            ich ihm ihn ihr im in ins ist ja kann kein keine man mehr mein meine meinem meinen mich mir
-            mit nach nicht noch nur oder ob sehr sein sich sie sind so um und uns unter vom von vor
-            wann war waren was wenn wer werden wie wir wird wo zu zum zur über""",
+            diese dir du durch ein eine einem einen einer eines er es für gibt habe haben hat
+            hatte ich ihm ihn ihr im in ins ist ja kann kein keine man mehr mein meine meinem
+            meinen mich mir mit nach nicht noch nur oder ob sehr sein sich sie sind so um und
+            uns unter vom von vor wann war waren was wenn wer werden wie wir wird wo zu zum zur
+            über""",
         "fr": """à au aux avec avoir ce cela ces cette c'est dans de des du elle elles en est et
             était être fait il ils j'ai je l' la le les leur leurs lui ma mais me mes moi mon même
             ne nos notre nous on ont ou où par pas plus pour qu'il que qui sa sans se ses si son

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from app.pipelines.llm.budget import Cost as Foreseen
 from app.pipelines.thematic.assign import Assignments
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.embed import Embedded
-from app.pipelines.thematic.estimate import Estimated
 from app.pipelines.thematic.insights import Insights
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.load import Answers
@@ -36,7 +36,7 @@ class Outcomes:
     stances: Stances
     sentences: Insights
     costs: Mapping[str, Cost]
-    expected: Estimated | None
+    expected: Foreseen | None
 
     @property
     def labels(self) -> Labels:

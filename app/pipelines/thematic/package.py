@@ -231,10 +231,15 @@ class _Themes:
         }
 
     def themes(self) -> list[Theme]:
-        """The largest theme first, sub-themes after their own."""
+        """The largest theme first, sub-themes after their own.
+
+        A discovered theme that the model put no answer in is none; a code without one is telling.
+        """
         found = self._made.found
         themes = []
         for number in self._counted.by_size:
+            if not self._theme_rows[number] and not self._request.parameters.codebook:
+                continue
             themes.append(self._theme(number))
             themes += [
                 self._subtheme(sub)

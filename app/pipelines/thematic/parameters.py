@@ -23,7 +23,7 @@ from app.pipelines.thematic.checking import (
     refuse_unknown,
     text,
 )
-from app.pipelines.thematic.reaching import Operator, address, llm_settings
+from app.pipelines.thematic.reaching import Operator, address, embedding_key, llm_settings
 
 __all__ = [
     "MAX_ANSWERS",
@@ -98,6 +98,7 @@ class Parameters:
     embedding_backend: str = "auto"
     embedding_base_url: str | None = None
     embedding_model: str | None = None
+    embedding_api_key_env: str | None = None
     context: str | None = None
     stance: bool = False
     codebook: tuple[Code, ...] = ()
@@ -163,7 +164,7 @@ def parse_request(
         **{
             name: getattr(parameters, name)
             for name in parameters.__slots__
-            if name not in ("redact", "codebook", "llm")
+            if name not in ("redact", "codebook", "llm", "embedding_api_key_env")
         },
         "redact": asdict(parameters.redact),
         "codebook": [[code.name, code.definition] for code in parameters.codebook],
@@ -245,7 +246,7 @@ _REACHING: Final = (
     "client",
 )
 _REDACT_KEYS: Final = ("custom", "emails", "phones")
-_EMBEDDING_KEYS: Final = ("backend", "base_url", "model")
+_EMBEDDING_KEYS: Final = ("backend", "base_url", "model", "api_key_env")
 _KEYS: Final = (
     "answers",
     "codebook",
@@ -300,6 +301,7 @@ def _parameters(payload: Mapping[str, Any], operator: Operator) -> Parameters:
         embedding_backend=backend,
         embedding_base_url=base_url,
         embedding_model=model,
+        embedding_api_key_env=embedding_key(embedding, base_url, operator),
         context=text(payload, "context", longest=4_000),
         stance=flag(payload, "stance", default=False),
         codebook=_codebook(payload),

@@ -112,9 +112,10 @@ def subtheme_of_row(counted: Tables, found: Discovered) -> list[int]:
     """Row -> the sub-theme within its primary theme that it lies in, -1 without one."""
     subthemes = []
     for each, text in zip(counted.of_row, counted.home, strict=True):
-        subtheme = found.subtheme_of[text] if each is not None else -1
-        is_inside = each is not None and each.themes[:1] == [found.parent_of[subtheme]]
-        subthemes.append(subtheme if subtheme >= 0 and is_inside else -1)
+        subtheme = found.subtheme_of[text] if each is not None and each.themes else -1
+        if each is not None and subtheme >= 0 and each.themes[0] != found.parent_of[subtheme]:
+            subtheme = -1
+        subthemes.append(subtheme)
     return subthemes
 
 

@@ -92,7 +92,7 @@ def llm_settings(payload: Mapping[str, Any], operator: Operator) -> LLMSettings 
     refuse_unknown(given, LLM_KEYS, "llm.")
     refuse_unknown(operator.llm, LLM_KEYS, "llm.")
     address(given, "llm.", operator)
-    _refuse_another_key(given, operator)
+    _refuse_another_key(given, operator, "llm.")
     _refuse_other_prices(given, operator)
     merged = {**operator.llm, **given, **_lower(given, operator)}
     if merged.get("base_url") is None:
@@ -102,11 +102,25 @@ def llm_settings(payload: Mapping[str, Any], operator: Operator) -> LLMSettings 
     return _checked(merged)
 
 
-def _refuse_another_key(given: Mapping[str, Any], operator: Operator) -> None:
+def embedding_key(given: Mapping[str, Any], base_url: str | None, operator: Operator) -> str | None:
+    """Which variable holds the key for an embeddings server: the operator's, for theirs alone.
+
+    Raises:
+        ParameterError: the payload names another variable.
+    """
+    _refuse_another_key(given, operator, "embedding.")
+    own = operator.llm.get("base_url")
+    if base_url is None or own is None or origin(base_url) != origin(own):
+        return None
+    variable: str | None = operator.llm.get("api_key_env")
+    return variable
+
+
+def _refuse_another_key(given: Mapping[str, Any], operator: Operator, prefix: str) -> None:
     variable = given.get("api_key_env")
     if variable is not None and variable != operator.llm.get("api_key_env"):
         remedy = "leave it out; only the operator says which variable holds the key"
-        raise ParameterError("llm.api_key_env", "(a name)", remedy)
+        raise ParameterError(f"{prefix}api_key_env", "(a name)", remedy)
 
 
 def _refuse_other_prices(given: Mapping[str, Any], operator: Operator) -> None:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from app.pipelines.interface import PipelineContext
 from app.pipelines.llm.asking import LLM, PROBE_STAGE, open_llm
+from app.pipelines.llm.budget import Cost as Foreseen
+from app.pipelines.llm.embeddings import EmbeddingsSettings
 from app.pipelines.thematic import (
     assign,
     codebook,
@@ -30,6 +32,7 @@ from app.pipelines.thematic import (
     wording,
 )
 from app.pipelines.thematic.asker import Asker
+from app.pipelines.thematic.endpoint import Endpoint
 from app.pipelines.thematic.milestones import Basis, Milestones, Report
 from app.pipelines.thematic.parameters import Request, digest, stage_settings
 from app.pipelines.thematic.prompts import Survey
@@ -174,7 +177,10 @@ class _Run:
             "embed",
             f"{len(prepared.texts):,} texts",
             lambda report: embed.embed(
-                prepared.texts + code_texts, parameters.embedding_backend, report
+                prepared.texts + code_texts,
+                parameters.embedding_backend,
+                report,
+                self._endpoint(),
             ),
             embed.Embedded,
         )
@@ -188,6 +194,15 @@ class _Run:
         survey = Survey(load.asked(answers), parameters.context)
         return _Material(answers, prepared, people, embedded, codes, found, survey)
 
+    def _endpoint(self) -> Endpoint | None:
+        given = self._parameters
+        if given.embedding_base_url is None or given.embedding_model is None:
+            return None
+        settings = EmbeddingsSettings(
+            given.embedding_base_url, given.embedding_model, given.embedding_api_key_env
+        )
+        return Endpoint(settings, self._context)
+
     async def _discovered(
         self,
         prepared: prepare.Prepared,
@@ -200,9 +215,7 @@ class _Run:
             return await asyncio.to_thread(codebook.given, embedded, codes)
         return await discover.discover(embedded, people, self._parameters, report, prepared.texts)
 
-    async def _named(
-        self, material: _Material, expected: estimate.Estimated | None
-    ) -> label.Labels:
+    async def _named(self, material: _Material, expected: Foreseen | None) -> label.Labels:
         themes = f"{len(material.found.cohesion)} themes"
         if expected is not None:
             themes += f"; about {expected.calls:,} calls and {expected.prompt_tokens:,} tokens"
