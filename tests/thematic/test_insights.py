@@ -1,4 +1,4 @@
-"""Insights: computed tables in sentences, and no sentence of a model that says more than they do."""
+"""Insights: computed tables in sentences, and no sentence of a model that says more than that."""
 
 import re
 from collections.abc import Callable
