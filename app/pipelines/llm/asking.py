@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from app.pipelines.llm import structured
 from app.pipelines.llm.budget import Budget
@@ -72,6 +72,12 @@ class CallStore(Protocol):
 
 class _ProbeAnswer(BaseModel):
     reply: Literal["ready"]
+
+
+class _BoundedProbeAnswer(_ProbeAnswer):
+    letters: str = Field(max_length=5)
+    digit: int = Field(ge=1, le=5)
+    words: list[str] = Field(max_length=2)
 
 
 _PROBE: Final = (Message("user", "Say that you are ready."),)
@@ -195,7 +201,8 @@ class LLM:
         if self.settings.structured != "auto":
             rungs = (self.settings.structured,)
         for rung in rungs:
-            chat = structured.chat_for(rung, _PROBE, _ProbeAnswer, _PROBE_TOKENS)
+            form = _BoundedProbeAnswer if rung == "bounded_schema" else _ProbeAnswer
+            chat = structured.chat_for(rung, _PROBE, form, _PROBE_TOKENS)
             try:
                 # Of this job alone: what another job found out may not be so any more.
                 completion = await self._call(
@@ -205,7 +212,7 @@ class LLM:
                 if error.status in _FORM_REFUSED and rung != rungs[-1]:
                     continue
                 raise
-            value, problems = structured.read(completion.text, _ProbeAnswer)
+            value, problems = structured.read(completion.text, form)
             if value is not None:
                 return rung
             _logger.info("the LLM does not obey %s: %s", rung, "; ".join(problems))
