@@ -193,7 +193,7 @@ class StartedFrom(Part):
     """The job whose stages this one took over."""
 
     job: str = Field(description="Its id.")
-    stage: str = Field(description="The first stage that was done anew.")
+    stage: str = Field(description="The last stage that was taken over.")
 
 
 class CreatedBy(Part):
@@ -210,7 +210,7 @@ class CreatedBy(Part):
 class Embedding(Part):
     """What turned texts into vectors."""
 
-    backend: str = Field(description='"minilm-int8", "lsa" or "endpoint".')
+    backend: str = Field(description='"minilm-int8", "lsa" or "openai".')
     model: str = Field(description="The model's name.")
 
 

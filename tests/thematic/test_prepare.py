@@ -46,6 +46,8 @@ def test_texts_are_cleaned(raw: str, expected: str) -> None:
         ("write to jo.bloggs@example.org.", "write to [email].", ["emails"]),
         ("ring 07700 900123 please", "ring [phone] please", ["phones"]),
         ("ring +44 (0)20 7946 0018", "ring [phone]", ["phones"]),
+        ("07700 900123 07700 900124", "[phone]", ["phones"]),
+        ("card 4111 1111 1111 1111", "card [phone]", ["phones"]),
         ("on 12/03/2026 at 10.30", "on 12/03/2026 at 10.30", []),
         ("called 999, waited 45 minutes", "called 999, waited 45 minutes", []),
     ],
@@ -175,6 +177,13 @@ def test_no_part_cuts_through_personal_data() -> None:
     assert len(found.texts) > 1
     assert not any(re.search(r"\d", part) for part in found.texts)
     assert sum("[phone]" in part for part in found.texts) == 1
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("run", ["x", "1", "1 ", "a.", "!", "+(", " ", "a@", "\n", "a@b."])
+def test_a_long_run_of_signs_takes_no_longer_than_other_texts(run: str) -> None:
+    found = prepared("Fine", "See " + run * (100_000 // len(run)) + " there")
+    assert found.texts[0] == "Fine"
 
 
 def test_phrases_have_no_stop_words_and_span_no_punctuation() -> None:

@@ -15,7 +15,9 @@ PART: Final = 400  # characters; a part is filled up to this with whole sentence
 TAIL: Final = 60  # a shorter rest stays with the part before it
 MAX_PARTS: Final = 50  # of one answer; the parts of a still longer one are longer
 
-_SENTENCE_END: Final = re.compile(r"[.!?…]+[\"'”\u2019)\]]*\s+|[\u3002\uff01\uff1f]+\s*|\n\s*")
+_SENTENCE_END: Final = re.compile(
+    r"(?<![.!?…])[.!?…]+[\"'”\u2019)\]]*\s+|[\u3002\uff01\uff1f]+\s*|\n\s*"
+)
 
 
 class Span(NamedTuple):

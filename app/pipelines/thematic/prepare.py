@@ -112,9 +112,10 @@ _ASKS_WHAT_TO_IMPROVE: Final = re.compile(
     r"|issues?|concerns?|missing|frustrat\w*|dissatisf\w*|complain\w*)\b",
     re.IGNORECASE,
 )
-_EMAIL: Final = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_PHONE: Final = re.compile(r"(?<![\w.])[+(]?\d[\d\s().-]{7,}\d(?!\w)")
-_PHONE_DIGITS: Final = range(9, 16)  # E.164 allows 15; fewer than 9 is a date, a price, a count
+# No attempt begins within a run that another one began: an answer may be 100,000 signs of one run.
+_EMAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)+")
+_PHONE: Final = re.compile(r"(?<![\w.])(?<!\d[\s().-])[+(]?\d[\d\s().-]{7,60}\d(?!\w)")
+_PHONE_DIGITS: Final = range(9, 41)  # fewer is a date, a price, a count; two numbers have up to 30
 _INVISIBLE: Final = re.compile(r"[\u00ad\u200b-\u200f\u2028-\u202e\u2060\ufeff\ud800-\udfff]")
 
 
