@@ -412,6 +412,18 @@ async def test_the_budget_counts_every_call_but_kept_ones(fake: FakeLLM, memory:
     assert len(fake.calls) == 3
 
 
+async def test_the_budget_is_the_jobs_and_not_an_attempts(fake: FakeLLM, memory: Memory) -> None:
+    first = llm_for(fake, memory, max_calls=3)
+    await first.ask("name", _question(1), Name)
+    await first.close()
+    second = llm_for(fake, memory, max_calls=3)
+    await second.ask("name", _question(1), Name)
+    await second.ask("name", _question(2), Name)
+    with pytest.raises(BudgetExceededError, match="3 calls"):
+        await second.ask("name", _question(3), Name)
+    await second.close()
+
+
 async def test_calls_at_once_do_not_overrun_the_budget(fake: FakeLLM, memory: Memory) -> None:
     llm = llm_for(fake, memory, max_calls=3)
     await llm.probe()

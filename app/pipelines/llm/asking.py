@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, Field
 
+from app.domain.jobs import CallUsage
 from app.pipelines.llm import structured
 from app.pipelines.llm.budget import Budget
 from app.pipelines.llm.interface import (
@@ -68,6 +69,8 @@ class CallStore(Protocol):
     ) -> None: ...
 
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None: ...  # noqa: D102
+
+    async def load_usage(self) -> Sequence[CallUsage]: ...  # noqa: D102
 
 
 class _ProbeAnswer(BaseModel):
@@ -193,6 +196,9 @@ class LLM:
         if self._rung is None:
             async with self._probing:
                 if self._rung is None:
+                    # A budget is a job's, not an attempt's.
+                    for spent in await self._store.load_usage():
+                        self.budget.note_spent(spent)
                     self._rung = await self._probed_rung()
         return self._rung
 
