@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from app.domain.errors import DatasetError, DatasetNotFoundError, JobCancelledError
-from app.domain.jobs import Dataset, PaidCall
+from app.domain.jobs import CallUsage, Dataset, PaidCall
 
 
 class BrokenOffError(Exception):
@@ -108,6 +108,22 @@ class RecordingContext:
 
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
         self.found[stage, model] += calls
+
+    async def load_usage(self) -> list[CallUsage]:
+        def spent(stage: str, model: str) -> CallUsage:
+            calls = [call for call in self.paid if (call.stage, call.model) == (stage, model)]
+            return CallUsage(
+                stage,
+                model,
+                len(calls),
+                self.found[stage, model],
+                sum(call.prompt_tokens for call in calls),
+                sum(call.completion_tokens for call in calls),
+                sum(call.cost for call in calls),
+            )
+
+        known = {(call.stage, call.model) for call in self.paid} | self.found.keys()
+        return [spent(*names) for names in sorted(known)]
 
     async def dataset(self, dataset_id: str) -> Dataset:
         if dataset_id not in self.datasets:
