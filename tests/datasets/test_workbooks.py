@@ -199,6 +199,11 @@ def test_what_cannot_be_read_is_said(data: bytes, said: str) -> None:
         read_table(data)
 
 
+def test_a_sign_that_no_store_keeps_is_refused() -> None:
+    with pytest.raises(DatasetError, match="row 3: a NUL sign"):
+        read_table(xlsx(table([["text"], ["a"], ["b_x0000_"]])))
+
+
 def test_bounds_of_tables_hold_for_workbooks() -> None:
     book = xlsx(table([["text"], ["a"], ["b"], ["c"]]))
     with pytest.raises(DatasetError, match="row 4: more than 2 rows"):
