@@ -128,7 +128,11 @@ class UnknownPipelineError(HaulageError):
         self.known = known
 
 
-class DatasetError(HaulageError):
+class GiveUpError(HaulageError):
+    """No further attempt of the job can help; `PipelineContext.give_up` and pipelines raise it."""
+
+
+class DatasetError(GiveUpError):
     """A table of answers cannot be read or stored; the message says where and why."""
 
 
@@ -146,10 +150,6 @@ class RetryLaterError(HaulageError):
     def __init__(self, delay_seconds: float, reason: str) -> None:
         super().__init__(reason)
         self.delay_seconds = delay_seconds
-
-
-class GiveUpError(HaulageError):
-    """Raised inside a pipeline by `PipelineContext.give_up`: no further attempt can help."""
 
 
 class NothingToDoError(HaulageError):

@@ -1,15 +1,55 @@
-"""A model that codes well and by rule, as the answers of a FakeLLM; and ways to make it lie."""
+"""A model that codes well and by rule, over HTTP or in the process; and ways to make it lie."""
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from thematic.recording import RecordingContext
+
+from app.pipelines.llm import Chat, Completion, LLMSettings
+from app.pipelines.llm.asking import LLM
+from app.pipelines.thematic.asker import Asker
 from app.pipelines.thematic.words import is_stop, stem, tokens
 
 Answer = Callable[[Mapping[str, Any]], Any]
 
 COMPLAINTS = frozenset({"full", "cost", "far", "cold", "bland", "late"})
+
+
+class Coder:
+    """A ChatClient that answers by a function, as a FakeLLM would, and counts by stage."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self.calls: Counter[str] = Counter()
+        self.shown: list[dict[str, Any]] = []
+
+    async def complete(self, chat: Chat) -> Completion:
+        request = {
+            "messages": [
+                {"role": message.role, "content": message.content} for message in chat.messages
+            ],
+            "response_format": chat.response_format,
+        }
+        self.calls[stage(request)] += 1
+        if stage(request) != "probe":
+            self.shown.append(document(request))
+        given = self._answer(request)
+        text = given if isinstance(given, str) else json.dumps(given)
+        return Completion(text, "stop", None, len(str(request)) // 4, len(text) // 4)
+
+    async def close(self) -> None:
+        pass
+
+
+SETTINGS = LLMSettings("http://127.0.0.1:9/v1", "coder")
+
+
+def asker(client: Coder, settings: LLMSettings = SETTINGS) -> Asker:
+    """What a stage asks, with the client's own checks and repairs under it."""
+    return Asker(lambda: LLM(settings, client, RecordingContext()))
 
 
 def document(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from app.domain.errors import HaulageError
+from app.domain.errors import GiveUpError
 
 
-class ParameterError(HaulageError):
+class ParameterError(GiveUpError):
     """A value in the payload is unknown, missing or out of bounds.
 
     Attributes:

@@ -129,8 +129,7 @@ class _Run:
         stances = await self._stances(material, labels, assignments)
         sentences = await self._insights(material, labels, assignments, stances, chosen)
         costs = dict(self._milestones.costs)
-        if (probed := self.asker.cost(PROBE_STAGE)).asked or probed.llm_calls:
-            costs[PROBE_STAGE] = probed
+        costs[PROBE_STAGE] = self.asker.cost(PROBE_STAGE)
         result = await self._milestones.finish(
             "check",
             "checking counts, quotes and figures",
