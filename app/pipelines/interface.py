@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
-from app.domain.jobs import Dataset
+from app.domain.jobs import CallUsage, Dataset
 
 # JSON as the json module gives it: dict, list, str, int, float, bool or None.
 Json = Any
@@ -116,6 +116,9 @@ class PipelineContext(Protocol):
 
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
         """Add to the job's usage that so many more calls of `stage` found their answers kept."""
+
+    async def load_usage(self) -> Sequence[CallUsage]:
+        """What the job's paid calls have cost so far, in all its attempts, by stage and model."""
 
     async def dataset(self, dataset_id: str) -> Dataset:
         """What is known of a stored dataset; DatasetError where there is none of this id."""

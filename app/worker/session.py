@@ -27,7 +27,14 @@ from app.domain.errors import (
     NothingToDoError,
     RetryLaterError,
 )
-from app.domain.jobs import MAX_CHECKPOINT_BYTES, ClaimedJob, Dataset, Progress, Usage
+from app.domain.jobs import (
+    MAX_CHECKPOINT_BYTES,
+    CallUsage,
+    ClaimedJob,
+    Dataset,
+    Progress,
+    Usage,
+)
 from app.domain.json_values import dump_storable, storable_text
 from app.domain.lifecycle import Verdict
 from app.loops import retry_delay_seconds
@@ -203,6 +210,10 @@ class WorkerSession:
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
         """See PipelineContext."""
         await self._shared.count_cached_calls(stage, model, calls)
+
+    async def load_usage(self) -> Sequence[CallUsage]:
+        """See PipelineContext."""
+        return await self._shared.load_usage()
 
     async def dataset(self, dataset_id: str) -> Dataset:
         """See PipelineContext."""

@@ -17,6 +17,7 @@ from app.domain.jobs import (
     MAX_CALL_ANSWER_BYTES,
     MAX_CALL_COST,
     MAX_CALL_TOKENS,
+    CallUsage,
     Claim,
     Dataset,
     PaidCall,
@@ -96,6 +97,10 @@ class SharedStore:
         # The total: the store may be told twice of the same calls, or of fewer after more.
         total = min(self._found[name], MAX_CALL_TOKENS)
         await self._insist(lambda: self._db.count_cached_calls(self._claim, *name, total))
+
+    async def load_usage(self) -> Sequence[CallUsage]:
+        """See PipelineContext."""
+        return await self._insist(lambda: self._db.list_usage(self._claim.job_id))
 
     async def dataset(self, dataset_id: str) -> Dataset:
         """See PipelineContext."""

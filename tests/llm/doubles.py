@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from support.fake_llm import FakeLLM
 
+from app.domain.jobs import CallUsage
 from app.pipelines.llm.asking import LLM
 from app.pipelines.llm.concurrency import AdaptiveLimit
 from app.pipelines.llm.http_client import HTTPClient
@@ -44,6 +45,9 @@ class Memory:
 
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
         self.cached.append((stage, model, calls))
+
+    async def load_usage(self) -> list[CallUsage]:
+        return [CallUsage(cached_calls=0, calls=1, **facts) for facts in self.facts]
 
     @property
     def stages(self) -> list[str]:

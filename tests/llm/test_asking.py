@@ -1,16 +1,19 @@
 """A question is asked once, its answer is checked, and what cannot be had is said."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 from llm.doubles import MODEL, QUESTION, Memory, Name, llm_for, settings_for
+from pydantic import BaseModel, Field
 from support.fake_llm import (
     EMPTY_CHOICES,
     FakeLLM,
     Held,
+    Lie,
     Said,
     Status,
     Truncated,
@@ -24,6 +27,12 @@ from app.pipelines.llm import (
     Message,
     open_llm,
 )
+
+READY = Said('{"reply": "ready", "letters": "ab", "digit": 3, "words": []}')
+
+
+class Short(BaseModel):
+    name: str = Field(max_length=60)
 
 
 @pytest.fixture
@@ -61,7 +70,7 @@ async def test_an_answer_is_kept_with_what_it_cost(fake: FakeLLM, memory: Memory
 
 
 async def test_another_attempt_repeats_no_finished_call(fake: FakeLLM, memory: Memory) -> None:
-    fake.script(Said('{"reply": "ready"}'), lie_about("name", 7))
+    fake.script(READY, lie_about("name", 7))
     first = llm_for(fake, memory)
     answer = await first.ask("name", QUESTION, Name)
     await first.close()
@@ -169,7 +178,7 @@ async def test_a_question_asked_again_while_it_is_being_cancelled_is_answered(
 async def test_what_is_kept_holds_no_nul_and_no_half_characters(
     fake: FakeLLM, memory: Memory
 ) -> None:
-    fake.script(Said('{"reply": "ready"}'), Said('{"name": "a\\u0000\\ud800"} \x00\ud800'))
+    fake.script(READY, Said('{"name": "a\\u0000\\ud800"} \x00\ud800'))
     llm = llm_for(fake, memory)
     answer = await llm.ask("name", QUESTION, Name)
     await llm.close()
@@ -188,7 +197,7 @@ async def test_what_is_kept_holds_no_nul_and_no_half_characters(
     ids=["no JSON", "not valid", "not true"],
 )
 async def test_a_wrong_answer_is_repaired_once(fake: FakeLLM, memory: Memory, wrong: Any) -> None:
-    fake.script(Said('{"reply": "ready"}'), wrong)
+    fake.script(READY, wrong)
     llm = llm_for(fake, memory)
     answer = await llm.ask("name", QUESTION, Name, _refuses_river)
     await llm.close()
@@ -226,7 +235,7 @@ async def test_an_answer_that_stays_wrong_is_rejected_with_its_problems(
 async def test_what_would_end_the_same_way_is_not_asked_again(
     fake: FakeLLM, memory: Memory, useless: Any, problem: str
 ) -> None:
-    fake.script(Said('{"reply": "ready"}'), useless)
+    fake.script(READY, useless)
     llm = llm_for(fake, memory)
     for _ in range(2):
         with pytest.raises(AnswerRejectedError, match=problem):
@@ -253,6 +262,7 @@ async def test_the_share_of_answers_right_at_first_is_known(fake: FakeLLM, memor
 @pytest.mark.parametrize(
     ("forms", "sent"),
     [
+        (("bounded_schema", "json_schema", "json_object"), "json_schema"),
         (("json_schema", "json_object"), "json_schema"),
         (("json_object",), "json_object"),
         ((), "text"),
@@ -266,7 +276,7 @@ async def test_the_strictest_form_that_the_server_knows_is_found_once(
         for number in range(3):
             assert (await llm.ask("name", _question(number), Name)).name
         await llm.close()
-        assert _refusals(fake) == 2 - len(forms)
+        assert _refusals(fake) == 3 - len(forms)
         used = [(call.request.get("response_format") or {"type": "text"}) for call in fake.calls]
         assert [form["type"] for form in used[-3:]] == [sent] * 3
         again = llm_for(fake, memory)
@@ -275,10 +285,23 @@ async def test_the_strictest_form_that_the_server_knows_is_found_once(
         assert not fake.repeated
 
 
+@pytest.mark.parametrize("are_obeyed", [True, False])
+async def test_bounds_are_sent_where_they_are_obeyed(
+    fake: FakeLLM, memory: Memory, *, are_obeyed: bool
+) -> None:
+    if not are_obeyed:
+        letters = "far more letters than were allowed"
+        fake.script(Lie(lambda answer, _: answer | {"letters": letters}))
+    llm = llm_for(fake, memory)
+    await llm.ask("name", QUESTION, Short)
+    await llm.close()
+    assert ("maxLength" in json.dumps(fake.calls[-1].request)) is are_obeyed
+
+
 async def test_a_server_that_ignores_the_form_is_told_in_words(
     fake: FakeLLM, memory: Memory
 ) -> None:
-    fake.script(Said("I am ready."))
+    fake.script(Said("I am ready."), Said("I am ready."))
     llm = llm_for(fake, memory)
     await llm.ask("name", QUESTION, Name)
     await llm.close()
@@ -304,7 +327,9 @@ async def test_a_schema_that_the_server_refuses_is_told_in_words_each_time(
     await llm.ask("name", _question(2), Name)
     await llm.close()
     forms = [call.request["response_format"]["type"] for call in fake.calls]
-    assert forms == ["json_schema", "json_schema", "json_object", "json_schema"]
+    assert forms == ["json_schema", "json_schema", "json_schema", "json_schema"]
+    # The refused schema is asked for without bounds first.
+    assert len(fake.calls) == 4
 
 
 async def test_a_question_that_the_server_refuses_in_every_form_is_rejected(
@@ -313,7 +338,7 @@ async def test_a_question_that_the_server_refuses_in_every_form_is_rejected(
     llm = llm_for(fake, memory)
     await llm.probe()
     too_long = Status(400, {}, {"error": {"message": "the prompt is too long"}})
-    fake.script(too_long, too_long, too_long)
+    fake.script(*[too_long] * 4)
     with pytest.raises(AnswerRejectedError, match="the prompt is too long"):
         await llm.ask("name", _question(1), Name)
     assert (await llm.ask("name", _question(2), Name)).name
@@ -323,7 +348,7 @@ async def test_a_question_that_the_server_refuses_in_every_form_is_rejected(
 async def test_a_repair_that_the_server_refuses_is_a_rejection(
     fake: FakeLLM, memory: Memory
 ) -> None:
-    fake.script(Said('{"reply": "ready"}'), Said("no JSON"), Status(413))
+    fake.script(READY, Said("no JSON"), Status(413))
     llm = llm_for(fake, memory)
     with pytest.raises(AnswerRejectedError, match="no JSON object"):
         await llm.ask("name", QUESTION, Name)
@@ -385,6 +410,18 @@ async def test_the_budget_counts_every_call_but_kept_ones(fake: FakeLLM, memory:
         await llm.ask("name", _question(3), Name)
     await llm.close()
     assert len(fake.calls) == 3
+
+
+async def test_the_budget_is_the_jobs_and_not_an_attempts(fake: FakeLLM, memory: Memory) -> None:
+    first = llm_for(fake, memory, max_calls=3)
+    await first.ask("name", _question(1), Name)
+    await first.close()
+    second = llm_for(fake, memory, max_calls=3)
+    await second.ask("name", _question(1), Name)
+    await second.ask("name", _question(2), Name)
+    with pytest.raises(BudgetExceededError, match="3 calls"):
+        await second.ask("name", _question(3), Name)
+    await second.close()
 
 
 async def test_calls_at_once_do_not_overrun_the_budget(fake: FakeLLM, memory: Memory) -> None:

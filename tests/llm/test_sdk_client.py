@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from llm.doubles import CHAT, MODEL, QUESTION, Memory, Name, settings_for
-from support.fake_llm import BAD_GATEWAY, EMPTY_CHOICES, FakeLLM, Held, Reset, Said, Status
+from support.fake_llm import BAD_GATEWAY, EMPTY_CHOICES, Drip, FakeLLM, Held, Reset, Said, Status
 
 from app.pipelines.llm import LLMSettings, LLMUnavailableError, open_llm
 from app.pipelines.llm.sdk_client import SDKClient
@@ -50,7 +50,7 @@ async def test_a_redirect_is_not_followed(fake: FakeLLM) -> None:
 
 
 async def test_time_outs_and_broken_connections_are_failures(fake: FakeLLM) -> None:
-    fake.script(Held(), Reset())
+    fake.script(Drip(pause_seconds=0.05), Reset())
     client = SDKClient(settings_for(fake, timeout_seconds=0.5, max_retries=0))
     with pytest.raises(LLMUnavailableError, match=r"within 0\.5 s"):
         await client.complete(CHAT)

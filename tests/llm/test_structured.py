@@ -28,6 +28,10 @@ class Whole(BaseModel):
     note: str | None = None
 
 
+class Bounded(Whole):
+    name: str = Field(max_length=60)
+
+
 def _objects(schema: Any) -> list[dict[str, Any]]:
     if isinstance(schema, list):
         return [found for item in schema for found in _objects(item)]
@@ -53,6 +57,18 @@ def test_a_strict_schema_has_no_notes_but_keeps_fields_that_are_named_like_them(
     assert part["properties"].keys() == {"title", "default"}
     assert schema["properties"]["parts"]["description"] == "what it is made of"
     assert schema["properties"]["parts"]["minItems"] == 1
+
+
+def test_bounds_go_only_to_servers_that_obey_them() -> None:
+    bounds = {"minItems", "maxLength"}
+
+    def sent(rung: str) -> str:
+        chat = chat_for(rung, QUESTION, Bounded, 50)
+        return json.dumps([chat.messages[0].content, chat.response_format])
+
+    for rung in ("bounded_schema", "json_object", "text"):
+        assert all(bound in sent(rung) for bound in bounds)
+    assert not any(bound in sent("json_schema") for bound in bounds)
 
 
 def test_the_schema_goes_into_the_protocol_or_else_into_words() -> None:

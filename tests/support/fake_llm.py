@@ -128,7 +128,8 @@ class FakeLLM:
     Args:
         answer: gives the answers; without it they are generated from the schema in the request.
         nonsense_seed: makes generated answers obey the schema and mean nothing.
-        forms: the response formats that it knows; others are answered 400.
+        forms: the response formats that it knows; others are answered 400. "bounded_schema" is a
+            "json_schema" that bounds lengths or numbers.
         key: refuses other keys with 401, and repeats them in its error as real servers do.
     """
 
@@ -137,7 +138,7 @@ class FakeLLM:
         answer: Answer | None = None,
         *,
         nonsense_seed: str | None = None,
-        forms: tuple[str, ...] = ("json_schema", "json_object"),
+        forms: tuple[str, ...] = ("bounded_schema", "json_schema", "json_object"),
         key: str | None = None,
     ) -> None:
         self.answer = answer
@@ -264,6 +265,8 @@ class FakeLLM:
         given = call.headers.get("authorization", "").removeprefix("Bearer ")
         if self._key is not None and given != self._key:
             return _error(401, f"Incorrect API key provided: {given}.")
+        if form == "json_schema" and "max" in json.dumps(schema_of(call.request)):
+            form = "bounded_schema"
         if form not in (*self._forms, "text"):
             return _error(400, f"response_format type '{form}' is not supported")
         return self._script.pop(0) if self._script else self.always

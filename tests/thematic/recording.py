@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from app.domain.errors import DatasetError, DatasetNotFoundError, JobCancelledError
-from app.domain.jobs import Dataset, PaidCall
+from app.domain.jobs import CallUsage, Dataset, PaidCall
 
 
 class BrokenOffError(Exception):
@@ -21,6 +21,7 @@ class RecordingContext:
     Args:
         checkpoints: stage -> JSON text, as an earlier attempt left them.
         calls: key -> JSON text; hand the same ones to a second context, as the store would.
+        spent: what earlier attempts of the job paid for.
         of_jobs: id of another job -> its checkpoints.
         datasets: id -> the rows, each with every column.
 
@@ -35,6 +36,7 @@ class RecordingContext:
         break_off_at: str | None = None,
         *,
         calls: dict[str, str] | None = None,
+        spent: Sequence[PaidCall] = (),
         of_jobs: Mapping[str, Mapping[str, str]] | None = None,
         datasets: Mapping[str, Sequence[Mapping[str, str]]] | None = None,
     ) -> None:
@@ -44,6 +46,7 @@ class RecordingContext:
         self.of_jobs = of_jobs or {}
         self.datasets = datasets or {}
         self.paid: list[PaidCall] = []
+        self._spent = list(spent)
         self.found: Counter[tuple[str, str]] = Counter()
         self.cancelled = False
         self._break_off_at = break_off_at
@@ -108,6 +111,24 @@ class RecordingContext:
 
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
         self.found[stage, model] += calls
+
+    async def load_usage(self) -> list[CallUsage]:
+        all_paid = [*self._spent, *self.paid]
+
+        def usage(stage: str, model: str) -> CallUsage:
+            calls = [call for call in all_paid if (call.stage, call.model) == (stage, model)]
+            return CallUsage(
+                stage,
+                model,
+                len(calls),
+                self.found[stage, model],
+                sum(call.prompt_tokens for call in calls),
+                sum(call.completion_tokens for call in calls),
+                sum(call.cost for call in calls),
+            )
+
+        known = {(call.stage, call.model) for call in all_paid} | self.found.keys()
+        return [usage(*names) for names in sorted(known)]
 
     async def dataset(self, dataset_id: str) -> Dataset:
         if dataset_id not in self.datasets:

@@ -17,8 +17,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from app.domain.jobs import CallUsage
 from app.pipelines.llm import structured
 from app.pipelines.llm.budget import Budget
 from app.pipelines.llm.interface import (
@@ -69,9 +70,17 @@ class CallStore(Protocol):
 
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None: ...  # noqa: D102
 
+    async def load_usage(self) -> Sequence[CallUsage]: ...  # noqa: D102
+
 
 class _ProbeAnswer(BaseModel):
     reply: Literal["ready"]
+
+
+class _BoundedProbeAnswer(_ProbeAnswer):
+    letters: str = Field(max_length=5)
+    digit: int = Field(ge=1, le=5)
+    words: list[str] = Field(max_length=2)
 
 
 _PROBE: Final = (Message("user", "Say that you are ready."),)
@@ -187,6 +196,9 @@ class LLM:
         if self._rung is None:
             async with self._probing:
                 if self._rung is None:
+                    # A budget is a job's, not an attempt's.
+                    for spent in await self._store.load_usage():
+                        self.budget.note_spent(spent)
                     self._rung = await self._probed_rung()
         return self._rung
 
@@ -195,7 +207,8 @@ class LLM:
         if self.settings.structured != "auto":
             rungs = (self.settings.structured,)
         for rung in rungs:
-            chat = structured.chat_for(rung, _PROBE, _ProbeAnswer, _PROBE_TOKENS)
+            form = _BoundedProbeAnswer if rung == "bounded_schema" else _ProbeAnswer
+            chat = structured.chat_for(rung, _PROBE, form, _PROBE_TOKENS)
             try:
                 # Of this job alone: what another job found out may not be so any more.
                 completion = await self._call(
@@ -205,7 +218,7 @@ class LLM:
                 if error.status in _FORM_REFUSED and rung != rungs[-1]:
                     continue
                 raise
-            value, problems = structured.read(completion.text, _ProbeAnswer)
+            value, problems = structured.read(completion.text, form)
             if value is not None:
                 return rung
             _logger.info("the LLM does not obey %s: %s", rung, "; ".join(problems))

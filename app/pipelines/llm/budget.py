@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from app.domain.jobs import CallUsage
 from app.pipelines.llm.interface import BudgetExceededError, Chat, Completion, LLMSettings
 
 # Of English text; other scripts have more tokens, code too. No tokenizer fits every model, and
@@ -75,6 +76,10 @@ class Budget:
         self.spent = Cost()
         self._reserved = Cost()
         self._settled = asyncio.Condition()
+
+    def note_spent(self, usage: CallUsage) -> None:
+        """Count what was spent before, by an earlier attempt."""
+        self.spent += Cost(usage.calls, usage.prompt_tokens, usage.completion_tokens, usage.cost)
 
     def check(self, expected: Cost) -> None:
         """Raise BudgetExceededError where `expected`, added to what is spent, is too much."""

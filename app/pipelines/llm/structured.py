@@ -1,27 +1,36 @@
 """Answers in a given form: asked for as strictly as the server allows, then read with suspicion.
 
-A server obeys one of three rungs: it forces a JSON schema, it forces some JSON, or it gives text.
-Below the first rung the schema is told in words. Whatever comes is cut out of the text around it,
-cleaned of what no database can hold, and validated; what is wrong is said in words that a repair
-call can hand back.
+A server obeys one of four rungs: it forces a JSON schema with bounds of lengths and numbers, one
+without, some JSON, or nothing. On the last two the schema is told in words. Whatever comes is cut
+out of the text around it, cleaned of what no database can hold, and validated; what is wrong is
+said in words that a repair call can hand back.
 """
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from app.pipelines.llm.interface import Chat, Completion, Message
 
-RUNGS: Final = ("json_schema", "json_object", "text")
+RUNGS: Final = ("bounded_schema", "json_schema", "json_object", "text")
 
 MAX_PROBLEMS: Final = 20
 _MAX_PROBLEM_CHARACTERS: Final = 300
 _MAX_ECHOED_CHARACTERS: Final = 6_000
 # Notes for people: they cost tokens in every call, and some strict servers refuse "default".
 _NOTES: Final = frozenset({"title", "default", "examples"})
+# Hosted models refuse a schema that has one. Where they are obeyed they end the rambling of small
+# models, which otherwise fill a text until they run out of tokens.
+_BOUNDS: Final = frozenset(
+    """
+    minLength maxLength pattern format minimum maximum exclusiveMinimum exclusiveMaximum multipleOf
+    minItems maxItems uniqueItems
+    """.split()  # noqa: SIM905  a paragraph is read more easily than a list
+)
 _THINKING: Final = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 _REPLACEMENT: Final = "\ufffd"
@@ -29,27 +38,28 @@ _REPLACEMENT: Final = "\ufffd"
 T = TypeVar("T", bound=BaseModel)
 
 
-def strict_schema(answer: type[BaseModel]) -> dict[str, Any]:
+def strict_schema(answer: type[BaseModel], *, has_bounds: bool = True) -> dict[str, Any]:
     """The JSON schema of `answer` as strict servers want it: all keys required, no others allowed.
 
     A field with a default is required too: what may be left out must be nullable.
     """
-    schema: dict[str, Any] = _strict(answer.model_json_schema())
+    left_out = _NOTES if has_bounds else _NOTES | _BOUNDS
+    schema: dict[str, Any] = _strict(answer.model_json_schema(), left_out)
     return schema
 
 
-def _strict(schema: Any) -> Any:
+def _strict(schema: Any, left_out: AbstractSet[str]) -> Any:
     if isinstance(schema, list):
-        return [_strict(item) for item in schema]
+        return [_strict(item, left_out) for item in schema]
     if not isinstance(schema, dict):
         return schema
     strict: dict[str, Any] = {}
     for key, value in schema.items():
         if key in {"properties", "$defs"}:
             # The keys here are names of fields and of models, whatever they look like.
-            strict[key] = {name: _strict(part) for name, part in value.items()}
-        elif key not in _NOTES:
-            strict[key] = value if key in {"enum", "const"} else _strict(value)
+            strict[key] = {name: _strict(part, left_out) for name, part in value.items()}
+        elif key not in left_out:
+            strict[key] = value if key in {"enum", "const"} else _strict(value, left_out)
     if isinstance(schema.get("properties"), dict):
         strict["required"] = list(schema["properties"])
         strict["additionalProperties"] = False
@@ -60,8 +70,8 @@ def chat_for(
     rung: str, messages: Sequence[Message], answer: type[BaseModel], max_output_tokens: int
 ) -> Chat:
     """The call that asks for an `answer` on this rung."""
-    schema = strict_schema(answer)
-    if rung == "json_schema":
+    schema = strict_schema(answer, has_bounds=rung != "json_schema")
+    if rung in {"bounded_schema", "json_schema"}:
         form: Mapping[str, Any] | None = {
             "type": "json_schema",
             "json_schema": {"name": answer.__name__[:64], "strict": True, "schema": schema},

@@ -21,7 +21,7 @@ from app.pipelines.thematic.embed import Embedded
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.prepare import Prepared, clean
-from app.pipelines.thematic.prompts import Survey, exemplars, items, keyed, messages
+from app.pipelines.thematic.prompts import Survey, at_most, exemplars, items, keyed, messages
 from app.pipelines.thematic.words import is_stop, stem, tokens
 
 THEMES_PER_CALL: Final = 3
@@ -33,6 +33,7 @@ CONTRAST_QUOTES: Final = 3
 NAME_CHARACTERS: Final = range(3, 61)
 NAME_WORDS: Final = 8
 DESCRIPTION_CHARACTERS: Final = range(10, 401)
+DESCRIPTION_ASKED: Final = 240
 
 STOCK_WORDS: Final = frozenset(
     """
@@ -65,8 +66,8 @@ class Name(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str
-    description: str
+    name: str = at_most(characters=NAME_CHARACTERS.stop - 1)
+    description: str = at_most(characters=DESCRIPTION_ASKED)
 
 
 @dataclass(frozen=True, slots=True)

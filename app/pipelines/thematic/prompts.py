@@ -76,6 +76,15 @@ def one_of(names: Sequence[str]) -> Any:
     return Annotated[str, AfterValidator(is_known), Field(json_schema_extra={"enum": list(names)})]
 
 
+def at_most(*, characters: int | None = None, items: int | None = None) -> Any:
+    """A field with a bound in the schema alone: it ends the rambling of small models.
+
+    Whether an answer holds is for the checks to say.
+    """
+    bounds = {"maxLength": characters, "maxItems": items}
+    return Field(json_schema_extra={name: most for name, most in bounds.items() if most})
+
+
 def keyed(title: str, item: Any, keys: Iterable[str]) -> type[BaseModel]:
     """An object with an `item` under each of the keys, all of them and no others.
 

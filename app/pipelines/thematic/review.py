@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from app.pipelines.thematic.label import Labels, label
 from app.pipelines.thematic.name import centres
 from app.pipelines.thematic.parameters import Parameters
 from app.pipelines.thematic.prepare import Prepared
-from app.pipelines.thematic.prompts import Survey, messages
+from app.pipelines.thematic.prompts import Survey, at_most, messages
 
 DOUBLES: Final = 0.6
 """Least cosine of two centres that may be doubles: of real surveys' pairs a quarter is nearer."""
@@ -37,12 +37,17 @@ _TASK: Final = (
 )
 
 
+MOST_SUGGESTIONS: Final = 25
+_Id = Annotated[str, at_most(characters=8)]
+_Ids = Annotated[list[_Id], at_most(items=MOST_SUGGESTIONS)]
+
+
 class _Suggestions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    merge: list[list[str]]
-    split: list[str]
-    vague: list[str]
+    merge: list[_Ids] = at_most(items=MOST_SUGGESTIONS)
+    split: _Ids
+    vague: _Ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from app.pipelines.thematic.asker import Asks, reason
 from app.pipelines.thematic.insights import Insights, Sentence, percent
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.prepare import clean
-from app.pipelines.thematic.prompts import Survey, messages, one_of
+from app.pipelines.thematic.prompts import Survey, at_most, messages, one_of
 
 MOST_SENTENCES: Final = 8
 MOST_FACTS: Final = 3
@@ -97,9 +97,14 @@ def _form(ids: list[str]) -> type[BaseModel]:
     strict = ConfigDict(extra="forbid")
     known: Any = one_of(ids)
     sentence: Any = create_model(
-        "Told", __config__=strict, text=(str, ...), facts=(list[known], ...)
+        "Told",
+        __config__=strict,
+        text=(str, at_most(characters=SENTENCE_CHARACTERS.stop - 1)),
+        facts=(list[known], at_most(items=MOST_FACTS)),
     )
-    return create_model("Insights", __config__=strict, sentences=(list[sentence], ...))
+    return create_model(
+        "Insights", __config__=strict, sentences=(list[sentence], at_most(items=MOST_SENTENCES))
+    )
 
 
 class _Checker:
