@@ -119,6 +119,13 @@ def test_blocks_of_neighbours_give_the_graph_of_all(monkeypatch: pytest.MonkeyPa
     assert ((whole > 0).sum(axis=1) >= 5).all()
 
 
+def test_neighbours_keep_no_more_memory_than_they_fill() -> None:
+    found, cosine = graph.nearest(blobs(300, 300).vectors.astype(np.float32), 0, 5)
+    assert found.base is None
+    assert cosine.base is None
+    assert found.shape == cosine.shape == (512, 5)
+
+
 def test_small_surveys_have_fewer_neighbours() -> None:
     assert [neighbours(size) for size in (2, 6, 20, 100, 225, 5000)] == [1, 3, 4, 10, 15, 15]
 

@@ -23,7 +23,8 @@ def nearest(vectors: Vectors, start: int, k: int) -> tuple[NDArray[np.int64], Ve
     block = vectors[start : start + BLOCK] @ vectors.T
     rows = np.arange(len(block))
     block[rows, rows + start] = -np.inf
-    found = np.argpartition(block, block.shape[1] - k, axis=1)[:, -k:]
+    # A copy: a view would keep the whole of the block's indices, and all blocks' are n by n.
+    found = np.argpartition(block, block.shape[1] - k, axis=1)[:, -k:].copy()
     return found, np.take_along_axis(block, found, axis=1)
 
 
