@@ -20,12 +20,13 @@ from app.pipelines.llm import AnswerRejectedError, LLMError
 from app.pipelines.llm.asking import in_parts
 from app.pipelines.thematic import codebook
 from app.pipelines.thematic.asker import Asker, Asks
+from app.pipelines.thematic.codes import NOT_THEMES
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.embed import Embedded
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.name import centres
-from app.pipelines.thematic.parameters import NOT_THEMES, Parameters
+from app.pipelines.thematic.parameters import Parameters
 from app.pipelines.thematic.prepare import Prepared
 from app.pipelines.thematic.prompts import (
     Survey,
