@@ -140,16 +140,27 @@ class _Namer:
         self._labels = labels
         self._names: dict[int, Name] = {}
         self._subnames: dict[int, Name] = {}
+        self._held: dict[str, Name] = {}
         self.shown = _shown(prepared.texts, embedded.vectors, found, labels)
 
     async def name(self, part: list[_Shown]) -> None:
-        """Name these themes; where that is refused, halves of them, and at last none."""
+        """Name these themes.
+
+        Of an answer that is refused the entries that hold are kept; the other themes are asked
+        about again in halves, and at last keep their keywords' names.
+        """
+        self._held = {}
         try:
             await self._ask(part)
         except AnswerRejectedError:
-            middle = len(part) // 2
-            for half in (part[:middle], part[middle:]) if middle else ():
-                await self.name(half)
+            self._keep(part)
+            left = [each for each in part if each.theme not in self._names]
+            if len(part) > 1:
+                middle = len(left) // 2
+                for half in filter(None, (left[:middle], left[middle:])):
+                    await self.name(half)
+        else:
+            self._keep(part)
 
     async def _ask(self, part: list[_Shown]) -> None:
         ids = [identity for each in part for identity in each.ids]
@@ -159,37 +170,42 @@ class _Namer:
             "taken": taken,
             "themes": [each.document for each in part],
         }
-        answer = await self._asks.ask(
-            "name",
-            messages(_TASK, **document),
-            keyed("Names", Name, ids),
-            self._check(part),
-        )
-        given = {identity: _tidied(item) for identity, item in items(answer).items()}
+        answer_form = keyed("Names", Name, ids)
+        question = messages(_TASK, **document)
+        await self._asks.ask("name", question, answer_form, self._check(part))
+
+    def _keep(self, part: list[_Shown]) -> None:
         for each in part:
             top, *subs = each.ids
-            self._names[each.theme] = given[top]
+            if top in self._held:
+                self._names[each.theme] = self._held[top]
             for subtheme, identity in zip(each.subthemes, subs, strict=True):
-                self._subnames[subtheme] = given[identity]
+                if identity in self._held:
+                    self._subnames[subtheme] = self._held[identity]
 
     def _check(self, part: list[_Shown]) -> Callable[[BaseModel], list[str]]:
-        """What is wrong with the names of an answer, each by its id."""
+        """What is wrong with the names of an answer, each by its id; what is right is held."""
         tops = {each.ids[0] for each in part}
         said = " ".join(text for each in part for text in each.texts()).casefold()
+        before = {
+            True: {each.name.casefold() for each in self._names.values()},
+            False: {each.name.casefold() for each in self._subnames.values()},
+        }
 
         def check(answer: BaseModel) -> list[str]:
-            taken = {
-                True: {each.name.casefold() for each in self._names.values()},
-                False: {each.name.casefold() for each in self._subnames.values()},
-            }
+            self._held = {}
+            taken = {level: set(names) for level, names in before.items()}
             problems = []
             for identity, item in items(answer).items():
                 entry = _tidied(item)
-                problems += [f"{identity}: {what}" for what in wrong_with(entry, said)]
+                wrong = list(wrong_with(entry, said))
                 level = taken[identity in tops]
                 if entry.name.casefold() in level:
-                    problems.append(f"{identity}: the name {entry.name!r} is taken")
-                level.add(entry.name.casefold())
+                    wrong.append(f"the name {entry.name!r} is taken")
+                problems += [f"{identity}: {what}" for what in wrong]
+                if not wrong:
+                    level.add(entry.name.casefold())
+                    self._held[identity] = entry
             return problems
 
         return check
