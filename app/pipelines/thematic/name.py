@@ -33,7 +33,7 @@ CONTRAST_QUOTES: Final = 3
 NAME_CHARACTERS: Final = range(3, 61)
 NAME_WORDS: Final = 8
 DESCRIPTION_CHARACTERS: Final = range(10, 401)
-DESCRIPTION_ASKED: Final = 240
+DESCRIPTION_ASKED: Final = 300
 
 STOCK_WORDS: Final = frozenset(
     """
