@@ -22,7 +22,11 @@ QUESTION_WORDS: Final = 4
 _QUALTRICS_IMPORT: Final = re.compile(r'\s*\{\s*"ImportId"')
 _SURVEYMONKEY_ID: Final = "respondent id"
 _TIMESTAMP: Final = "timestamp"
-_OLD_QUALTRICS: Final = ("v1", "responseid")
+_QUALTRICS_PAIRS: Final = frozenset(
+    {("v1", "responseid"), ("responseid", "response id"), ("startdate", "start date")}
+)
+"""A column's name, and what stands below it."""
+
 _OPEN_ENDED: Final = frozenset({"", "response", "open-ended response"})
 
 
@@ -134,7 +138,7 @@ def header(parsed: list[Record], header_rows: int | None) -> Header:
         return Header(2, "surveymonkey", columns, _by_column(columns, columns))
     columns = _unique(first)
     if header_rows in (None, 2):
-        old = _is_old_qualtrics(parsed)
+        old = _has_qualtrics_names(parsed)
         if old or _has_questions_below_names(parsed):
             below = _by_column(columns, parsed[1].cells)
             return Header(2, "qualtrics" if old else "plain", columns, below)
@@ -143,12 +147,12 @@ def header(parsed: list[Record], header_rows: int | None) -> Header:
     return Header(header_rows or 1, source, columns, asked)
 
 
-def _is_old_qualtrics(parsed: list[Record]) -> bool:
-    """Names like V1 above names like ResponseID."""
-    return (
-        len(parsed) > 1
-        and tuple(record.cells[0].strip().casefold() for record in parsed[:2]) == _OLD_QUALTRICS
-    )
+def _has_qualtrics_names(parsed: list[Record]) -> bool:
+    """Names in two rows without a third of ImportIds: older exports, and those to workbooks."""
+    if len(parsed) == 1:
+        return False
+    rows = [[cell.strip().casefold() for cell in record.cells] for record in parsed[:2]]
+    return not _QUALTRICS_PAIRS.isdisjoint(zip(*rows, strict=False))
 
 
 def _has_questions_below_names(parsed: list[Record]) -> bool:

@@ -1,6 +1,7 @@
 """A file as a table of texts, whatever wrote it: CSV in its dialects, JSON lines, or a workbook."""
 
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,8 @@ MAX_ROWS: Final = 200_000
 MAX_COLUMNS: Final = 1_000
 MAX_CELL: Final = 100_000
 """Characters in a cell."""
+
+_NOT_STORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,8 @@ def _table(
 ) -> Table:
     header = delimited.header(records, header_rows)
     columns = header.columns
+    for name in columns:
+        _check_cell(name, 1, place.unit)
     if len(columns) > MAX_COLUMNS:
         raise DatasetError(
             f"{place.unit} 1: {len(columns)} columns; at most {MAX_COLUMNS} are read"
@@ -166,6 +171,8 @@ def _cells(record: delimited.Record, width: int, unit: str) -> list[str]:
 def _check_cell(cell: str, line: int, unit: str = "line") -> None:
     if len(cell) > MAX_CELL:
         raise DatasetError(f"{unit} {line}: a cell of {len(cell)} characters; at most {MAX_CELL}")
+    if _NOT_STORABLE.search(cell):
+        raise DatasetError(f"{unit} {line}: a NUL sign or half a surrogate pair; remove it")
 
 
 def _json_lines(text: str, encoding: str, max_rows: int) -> Table:
@@ -202,6 +209,8 @@ def _json_row(raw: str, line: int) -> dict[str, str]:
         value = {"text": value}
     if not isinstance(value, dict):
         raise DatasetError(f"line {line}: give an object or a text on each line")
+    for name in value:
+        _check_cell(name, line)
     return {name: _json_cell(name, cell, line) for name, cell in value.items()}
 
 

@@ -158,7 +158,7 @@ def _entries(data: bytes) -> Iterator[tuple[str, bytes]]:
             for entry in entries:
                 # No more than the stated size is ever unpacked; the checksum tells a lie.
                 yield entry.filename, archive.read(entry)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
         raise DatasetError(f"the workbook is damaged: {error}") from error
     except (RuntimeError, NotImplementedError) as error:
         raise DatasetError(

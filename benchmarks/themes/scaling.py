@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
+from app.domain.jobs import CallUsage
 from benchmarks.harness.figures import show_machine
 from benchmarks.themes import measured
 from benchmarks.themes.all import SETS
@@ -52,6 +53,7 @@ class Forgetful:
 
     def __init__(self) -> None:
         self.checkpoint_bytes: Counter[str] = Counter()
+        self._spent: list[CallUsage] = []
 
     def check_cancelled(self) -> None:
         """Never cancelled."""
@@ -83,8 +85,24 @@ class Forgetful:
     async def load_call(self, key: str) -> None:
         """Find nothing."""
 
-    async def save_call(self, key: str, answer: Any, **cost: Any) -> None:
-        """Drop it."""
+    async def save_call(
+        self,
+        key: str,  # noqa: ARG002 - as the context has it
+        answer: Any,  # noqa: ARG002 - likewise
+        *,
+        stage: str,
+        model: str,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        cost: float = 0.0,
+    ) -> None:
+        """Drop it, and note what it cost."""
+        spent = CallUsage(stage, model, 1, 0, prompt_tokens, completion_tokens, cost)
+        self._spent.append(spent)
+
+    async def load_usage(self) -> list[CallUsage]:
+        """What the calls have cost, one by one."""
+        return self._spent
 
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
         """Drop it."""

@@ -110,6 +110,17 @@ def test_old_qualtrics_exports_have_names_over_names() -> None:
     assert answers.question == "What could be better?"
 
 
+def test_qualtrics_workbooks_have_names_over_names_too() -> None:
+    data = (
+        "StartDate,IPAddress,ResponseId,Q1\n"
+        "Start Date,IP Address,Response ID,Any comments on our service\n"
+        "2026-01-02,127.0.0.1,R_1,More parking\n"
+    )
+    answers = read_answers(data.encode(), text_column="Q1")
+    assert (answers.table.detected.header_rows, answers.id_column) == (2, "ResponseId")
+    assert answers.question == "Any comments on our service"
+
+
 def test_google_forms_have_questions_as_names() -> None:
     data = (
         "Timestamp,Username,What could we do better?\n"
@@ -230,6 +241,9 @@ def test_padding_is_forgiven() -> None:
         (b'{"a": 1}\n{"a": \n', "line 2: no valid JSON"),
         (b'{"a": 1}\n7\n', "line 2: give an object or a text"),
         (b'{"a": [1]}\n', "line 1: 'a' holds a list"),
+        (b'{"a": "b\\u0000c"}\n', "line 1: a NUL sign"),
+        (b'{"a": 1}\n{"a": "\\ud800"}\n', "line 2: a NUL sign or half a surrogate pair"),
+        (b'{"\\udfff": 1}\n', "line 1: a NUL sign"),
         (b'{"a": ' + b"[" * 100_000, "line 1: no valid JSON"),
     ],
 )

@@ -166,6 +166,13 @@ def test_a_bomb_that_lies_about_its_size_is_refused() -> None:
         read_table(bytes(book))
 
 
+def test_an_archive_with_a_wrong_directory_is_damaged() -> None:
+    book = bytearray(xlsx(SURVEY))
+    book[-6:-2] = struct.pack("<I", 0x7FFF_FFFF)
+    with pytest.raises(DatasetError, match="damaged"):
+        read_table(bytes(book))
+
+
 def test_what_was_not_measured_is_never_read() -> None:
     hidden = FAR.format(text("XFD1048576", "x"))
     whole = xlsx(SURVEY)
@@ -197,6 +204,11 @@ def test_what_was_not_measured_is_never_read() -> None:
 def test_what_cannot_be_read_is_said(data: bytes, said: str) -> None:
     with pytest.raises(DatasetError, match=said):
         read_table(data)
+
+
+def test_a_sign_that_no_store_keeps_is_refused() -> None:
+    with pytest.raises(DatasetError, match="row 3: a NUL sign"):
+        read_table(xlsx(table([["text"], ["a"], ["b_x0000_"]])))
 
 
 def test_bounds_of_tables_hold_for_workbooks() -> None:

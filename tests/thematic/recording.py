@@ -21,6 +21,7 @@ class RecordingContext:
     Args:
         checkpoints: stage -> JSON text, as an earlier attempt left them.
         calls: key -> JSON text; hand the same ones to a second context, as the store would.
+        spent: what earlier attempts of the job paid for.
         of_jobs: id of another job -> its checkpoints.
         datasets: id -> the rows, each with every column.
 
@@ -35,6 +36,7 @@ class RecordingContext:
         break_off_at: str | None = None,
         *,
         calls: dict[str, str] | None = None,
+        spent: Sequence[PaidCall] = (),
         of_jobs: Mapping[str, Mapping[str, str]] | None = None,
         datasets: Mapping[str, Sequence[Mapping[str, str]]] | None = None,
     ) -> None:
@@ -44,6 +46,7 @@ class RecordingContext:
         self.of_jobs = of_jobs or {}
         self.datasets = datasets or {}
         self.paid: list[PaidCall] = []
+        self._spent = list(spent)
         self.found: Counter[tuple[str, str]] = Counter()
         self.cancelled = False
         self._break_off_at = break_off_at
@@ -110,8 +113,10 @@ class RecordingContext:
         self.found[stage, model] += calls
 
     async def load_usage(self) -> list[CallUsage]:
-        def spent(stage: str, model: str) -> CallUsage:
-            calls = [call for call in self.paid if (call.stage, call.model) == (stage, model)]
+        all_paid = [*self._spent, *self.paid]
+
+        def usage(stage: str, model: str) -> CallUsage:
+            calls = [call for call in all_paid if (call.stage, call.model) == (stage, model)]
             return CallUsage(
                 stage,
                 model,
@@ -122,8 +127,8 @@ class RecordingContext:
                 sum(call.cost for call in calls),
             )
 
-        known = {(call.stage, call.model) for call in self.paid} | self.found.keys()
-        return [spent(*names) for names in sorted(known)]
+        known = {(call.stage, call.model) for call in all_paid} | self.found.keys()
+        return [usage(*names) for names in sorted(known)]
 
     async def dataset(self, dataset_id: str) -> Dataset:
         if dataset_id not in self.datasets:

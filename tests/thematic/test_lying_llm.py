@@ -139,15 +139,17 @@ def test_a_job_that_broke_off_repeats_no_finished_call(after: int | str, *, stan
     with FakeLLM(good) as llm:
         kept: dict[str, str] = {}
         calls: dict[str, str] = {}
+        dying = Dying(kept, calls=calls, after=after)
         with pytest.raises(BrokenOffError):
-            run(llm, given, Dying(kept, calls=calls, after=after), concurrency=1)
+            run(llm, given, dying, concurrency=1)
         finished = set(calls)
-        context = RecordingContext(kept, calls=calls)
+        context = RecordingContext(kept, calls=calls, spent=dying.paid)
         again = run(llm, given, context, concurrency=1)
         # One call may have been under way when the process died, and is not finished then.
         assert len(llm.repeated) <= isinstance(after, int)
     assert finished.isdisjoint(call.key for call in context.paid)
     assert len(finished) + len(context.paid) == whole["usage"]["llm_calls"]
+    assert again["usage"]["llm_calls"] == whole["usage"]["llm_calls"]
     assert without_usage(again) == without_usage(whole)
 
 

@@ -290,6 +290,10 @@ def _quote_unseen(result: Any) -> None:
     result["themes"][0]["quotes"][0]["verified"] = False
 
 
+def _sample_from_theme(result: Any) -> None:
+    result["other"]["sample"] = result["themes"][0]["quotes"]
+
+
 def _suggest_from_theme(result: Any) -> None:
     result["other"]["suggested"][0]["quotes"] = result["themes"][0]["quotes"]
 
@@ -355,6 +359,7 @@ def _count_twice(result: Any) -> None:
         (_quote_elsewhere, "is assigned elsewhere"),
         (_quote_blank, "is blank"),
         (_quote_unseen, "was not compared"),
+        (_sample_from_theme, "other: quoted answer"),
         (_suggest_from_theme, "'Parking': quoted answer"),
         (_halve_support, "only 0.5 of the quotes"),
         (_say(text="It is 77 more."), "states 77, which was not computed"),

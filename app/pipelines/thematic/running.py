@@ -33,7 +33,7 @@ from app.pipelines.thematic import (
 )
 from app.pipelines.thematic.asker import Asker
 from app.pipelines.thematic.endpoint import Endpoint
-from app.pipelines.thematic.milestones import Basis, Milestones, Report
+from app.pipelines.thematic.milestones import Basis, Cost, Milestones, Report
 from app.pipelines.thematic.parameters import Request, digest, stage_settings
 from app.pipelines.thematic.prompts import Survey
 
@@ -128,8 +128,7 @@ class _Run:
         )
         stances = await self._stances(material, labels, assignments)
         sentences = await self._insights(material, labels, assignments, stances, chosen)
-        costs = dict(self._milestones.costs)
-        costs[PROBE_STAGE] = self.asker.cost(PROBE_STAGE)
+        costs = await self._costs()
         result = await self._milestones.finish(
             "check",
             "checking counts, quotes and figures",
@@ -155,6 +154,25 @@ class _Run:
         )
         result["usage"]["seconds_by_stage"] = self._milestones.seconds
         return result
+
+    async def _costs(self) -> dict[str, Cost]:
+        """By stage what the job has paid, in attempts that were broken off too."""
+        costs = dict(self._milestones.costs)
+        costs[PROBE_STAGE] = self.asker.cost(PROBE_STAGE)
+        costs = {
+            stage: replace(cost, llm_calls=0, prompt_tokens=0, completion_tokens=0, cost=0.0)
+            for stage, cost in costs.items()
+        }
+        for paid in await self._context.load_usage():
+            cost = costs.get(paid.stage, Cost())
+            costs[paid.stage] = replace(
+                cost,
+                llm_calls=cost.llm_calls + paid.calls,
+                prompt_tokens=cost.prompt_tokens + paid.prompt_tokens,
+                completion_tokens=cost.completion_tokens + paid.completion_tokens,
+                cost=cost.cost + paid.cost,
+            )
+        return costs
 
     async def _material(self) -> _Material:
         request, parameters, milestones = self._request, self._parameters, self._milestones
