@@ -169,6 +169,30 @@ async def test_one_repair_is_enough() -> None:
     assert set(labels.sources) == {"llm"}
 
 
+async def test_what_holds_is_not_lost_with_a_lie_beside_it() -> None:
+    def lie(answer: Any, shown: dict[str, Any]) -> Any:
+        subthemes = [key for key in answer if "." in key]
+        return {
+            key: {**item, "name": "x"} if key in subthemes[:1] else item
+            for key, item in answer.items()
+        }
+
+    labels = await named(Coder(lying("name", lie)), await material())
+    assert set(labels.sources) == {"llm"}
+    assert set(labels.subsources) == {"llm", "keywords"}
+
+
+async def test_a_model_that_can_name_one_thing_at_a_time_is_asked_for_the_themes_alone() -> None:
+    def overtaxed(answer: Any, shown: dict[str, Any]) -> Any:
+        return answer if len(answer) == 1 else "Sorry, that is too much."
+
+    coder = Coder(lying("name", overtaxed))
+    labels = await named(coder, await material())
+    assert set(labels.sources) == {"llm"}
+    assert set(labels.subsources) <= {"keywords"}
+    assert any(not theme["subthemes"] for shown in coder.shown for theme in shown["themes"])
+
+
 async def test_what_was_named_before_the_model_is_lost_stays() -> None:
     def failing(request: Any) -> Any:
         if coder.calls["name"] > 1:

@@ -6,7 +6,7 @@ or speaks of the task is refused; where the model has no better one the keywords
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -140,18 +140,30 @@ class _Namer:
         self._labels = labels
         self._names: dict[int, Name] = {}
         self._subnames: dict[int, Name] = {}
+        self._held: dict[str, Name] = {}
         self.shown = _shown(prepared.texts, embedded.vectors, found, labels)
 
     async def name(self, part: list[_Shown]) -> None:
-        """Name these themes; where that is refused, halves of them, and at last none."""
+        """Name these themes; where that is refused, halves of them, and at last what holds.
+
+        A theme that has no name then is asked for alone, without its sub-themes: a small model
+        can name one thing where it cannot name five.
+        """
         try:
             await self._ask(part)
         except AnswerRejectedError:
-            middle = len(part) // 2
-            for half in (part[:middle], part[middle:]) if middle else ():
-                await self.name(half)
+            if middle := len(part) // 2:
+                await self.name(part[:middle])
+                await self.name(part[middle:])
+                return
+            [each] = part
+            self._take(each, self._held)
+            if each.subthemes and each.theme not in self._names:
+                document = {**each.document, "subthemes": []}
+                await self.name([_Shown(each.theme, [], document)])
 
     async def _ask(self, part: list[_Shown]) -> None:
+        self._held = {}
         ids = [identity for each in part for identity in each.ids]
         taken = sorted(given.name for given in (*self._names.values(), *self._subnames.values()))
         document = {
@@ -167,9 +179,14 @@ class _Namer:
         )
         given = {identity: _tidied(item) for identity, item in items(answer).items()}
         for each in part:
-            top, *subs = each.ids
+            self._take(each, given)
+
+    def _take(self, each: _Shown, given: Mapping[str, Name]) -> None:
+        top, *subs = each.ids
+        if top in given:
             self._names[each.theme] = given[top]
-            for subtheme, identity in zip(each.subthemes, subs, strict=True):
+        for subtheme, identity in zip(each.subthemes, subs, strict=True):
+            if identity in given:
                 self._subnames[subtheme] = given[identity]
 
     def _check(self, part: list[_Shown]) -> Callable[[BaseModel], list[str]]:
@@ -183,13 +200,17 @@ class _Namer:
                 False: {each.name.casefold() for each in self._subnames.values()},
             }
             problems = []
+            self._held = {}
             for identity, item in items(answer).items():
                 entry = _tidied(item)
-                problems += [f"{identity}: {what}" for what in wrong_with(entry, said)]
+                wrong = list(wrong_with(entry, said))
                 level = taken[identity in tops]
                 if entry.name.casefold() in level:
-                    problems.append(f"{identity}: the name {entry.name!r} is taken")
+                    wrong.append(f"the name {entry.name!r} is taken")
                 level.add(entry.name.casefold())
+                problems += [f"{identity}: {what}" for what in wrong]
+                if not wrong:
+                    self._held[identity] = entry
             return problems
 
         return check
