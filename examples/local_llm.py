@@ -42,6 +42,9 @@ def serve() -> tuple[object, str]:
     parameters.cpuparams.n_threads = 1
     parameters.cpuparams_batch.n_threads = 1
     parameters.verbosity = 0
+    # So small a model repeats itself until it is stopped.
+    parameters.sampling.dry_multiplier = 0.8
+    parameters.sampling.penalty_repeat = 1.1
     server = xllamacpp.Server(parameters)
     return server, f"{server.listening_address}/v1"
 

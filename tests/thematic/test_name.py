@@ -133,9 +133,10 @@ async def test_what_holds_in_a_refused_answer_is_not_asked_for_again() -> None:
     coder = Coder(lying("name", _first({"name": "General comments"})))
     await named(coder, given)
     shown = [[theme["id"] for theme in each["themes"]] for each in coder.shown]
-    first = shown[0]
-    assert shown[:4] == [first, first, ["T01"], ["T01"]]
-    assert all("T01" not in each for each in shown[4:])
+    assert shown[0] == shown[1]
+    assert len(shown[0]) > 1
+    again = [theme for each in shown[2:] for theme in each]
+    assert set(shown[0]) & set(again) == {"T01"}
 
 
 async def test_two_themes_of_one_name_are_refused() -> None:
@@ -177,6 +178,30 @@ async def test_one_repair_is_enough() -> None:
     coder = Coder(lying("name", once))
     labels = await named(coder, await material())
     assert set(labels.sources) == {"llm"}
+
+
+async def test_what_holds_is_not_lost_with_a_lie_beside_it() -> None:
+    def lie(answer: Any, shown: dict[str, Any]) -> Any:
+        subthemes = [key for key in answer if "." in key]
+        return {
+            key: {**item, "name": "x"} if key in subthemes[:1] else item
+            for key, item in answer.items()
+        }
+
+    labels = await named(Coder(lying("name", lie)), await material())
+    assert set(labels.sources) == {"llm"}
+    assert set(labels.subsources) == {"llm", "keywords"}
+
+
+async def test_a_model_that_can_name_one_thing_at_a_time_is_asked_for_the_themes_alone() -> None:
+    def overtaxed(answer: Any, shown: dict[str, Any]) -> Any:
+        return answer if len(answer) == 1 else "Sorry, that is too much."
+
+    coder = Coder(lying("name", overtaxed))
+    labels = await named(coder, await material())
+    assert set(labels.sources) == {"llm"}
+    assert set(labels.subsources) <= {"keywords"}
+    assert any(not theme["subthemes"] for shown in coder.shown for theme in shown["themes"])
 
 
 async def test_what_was_named_before_the_model_is_lost_stays() -> None:

@@ -33,7 +33,7 @@ CONTRAST_QUOTES: Final = 3
 NAME_CHARACTERS: Final = range(3, 61)
 NAME_WORDS: Final = 8
 DESCRIPTION_CHARACTERS: Final = range(10, 401)
-DESCRIPTION_ASKED: Final = 240
+DESCRIPTION_ASKED: Final = 300
 
 STOCK_WORDS: Final = frozenset(
     """
@@ -146,10 +146,10 @@ class _Namer:
     async def name(self, part: list[_Shown]) -> None:
         """Name these themes.
 
-        Of an answer that is refused the entries that hold are kept; the other themes are asked
-        about again in halves, and at last keep their keywords' names.
+        Of an answer that is refused the entries that hold are kept. The other themes are asked
+        about again in halves, at last each alone without its sub-themes: a small model can name
+        one thing where it cannot name five.
         """
-        self._held = {}
         try:
             await self._ask(part)
         except AnswerRejectedError:
@@ -159,10 +159,14 @@ class _Namer:
                 middle = len(left) // 2
                 for half in filter(None, (left[:middle], left[middle:])):
                     await self.name(half)
+            elif left and left[0].subthemes:
+                document = {**left[0].document, "subthemes": []}
+                await self.name([_Shown(left[0].theme, [], document)])
         else:
             self._keep(part)
 
     async def _ask(self, part: list[_Shown]) -> None:
+        self._held = {}
         ids = [identity for each in part for identity in each.ids]
         taken = sorted(given.name for given in (*self._names.values(), *self._subnames.values()))
         document = {
@@ -187,9 +191,11 @@ class _Namer:
         """What is wrong with the names of an answer, each by its id; what is right is held."""
         tops = {each.ids[0] for each in part}
         said = " ".join(text for each in part for text in each.texts()).casefold()
+        # What it has been named itself so far is not taken.
+        own = {subtheme for each in part for subtheme in each.subthemes}
         before = {
             True: {each.name.casefold() for each in self._names.values()},
-            False: {each.name.casefold() for each in self._subnames.values()},
+            False: {each.name.casefold() for sub, each in self._subnames.items() if sub not in own},
         }
 
         def check(answer: BaseModel) -> list[str]:
