@@ -1,7 +1,7 @@
 """Writes the parts of the documentation that the code knows better.
 
-These are states, settings and the example in README.md, and the fields of the result in
-thematic-analysis.md.
+These are states and the example in README.md, the settings in settings.md, and the fields of the
+result in thematic-analysis.md.
 
     python docs/render.py           write them
     python docs/render.py --check   only compare; exit code 1 and a sentence where they are stale
@@ -27,6 +27,7 @@ from app.results.themes import ThemesResult
 
 ROOT: Final = Path(__file__).parents[1]
 README: Final = ROOT / "README.md"
+SETTINGS: Final = ROOT / "docs" / "settings.md"
 THEMATIC: Final = ROOT / "docs" / "thematic-analysis.md"
 
 # Defaults that depend on the machine, in words.
@@ -116,9 +117,13 @@ _WORDS: Final = MappingProxyType(
 )
 
 Parts = Mapping[str, Callable[[], str]]
-PARTS: Final[Parts] = MappingProxyType({"states": states, "example": example, "settings": settings})
+PARTS: Final[Parts] = MappingProxyType({"states": states, "example": example})
 PAGES: Final[Mapping[Path, Parts]] = MappingProxyType(
-    {README: PARTS, THEMATIC: MappingProxyType({"result": result})}
+    {
+        README: PARTS,
+        SETTINGS: MappingProxyType({"settings": settings}),
+        THEMATIC: MappingProxyType({"result": result}),
+    }
 )
 
 

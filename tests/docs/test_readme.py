@@ -23,7 +23,13 @@ def test_a_part_without_its_marks_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/guarantees.md", "docs/decisions.md", "docs/thematic-analysis.md"],
+    [
+        "README.md",
+        "docs/guarantees.md",
+        "docs/decisions.md",
+        "docs/settings.md",
+        "docs/thematic-analysis.md",
+    ],
 )
 def test_every_linked_file_exists(page: str) -> None:
     linked = set(re.findall(r"\]\(([^)#:]+)[)#]", (ROOT / page).read_text("utf-8")))

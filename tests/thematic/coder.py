@@ -75,7 +75,7 @@ def stage(request: Mapping[str, Any]) -> str:
 def good(request: Mapping[str, Any]) -> Any:
     """The right answer to a question of any stage."""
     return {
-        "probe": lambda _: {"reply": "ready"},
+        "probe": lambda _: {"reply": "ready", "letters": "a", "digit": 1, "words": []},
         "name": _names,
         "review": lambda _: {"merge": [], "split": [], "vague": []},
         "assign": _themes,

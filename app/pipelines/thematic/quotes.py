@@ -36,7 +36,7 @@ GARBLED: Final = 0.2
 SAYS_THE_NAME: Final = 0.1  # a reader looks for the name's words in what is quoted below it
 
 _GARBLED: Final = re.compile("\u00c3|\u00e2\u20ac|\ufffd")  # UTF-8 that was read as cp1252
-_SENTENCE: Final = re.compile(r"\S.*?(?:[.!?]+(?=\s)|\s*$|\n)", re.DOTALL)
+_SENTENCE_END: Final = re.compile(r"[.!?]+(?=\s)|\n")
 
 
 class Slice(TypedDict):
@@ -221,9 +221,9 @@ def excerpt(original: str) -> tuple[int, int]:
     end = len(original.rstrip())
     if end - start <= LONGEST:
         return start, end
-    ends = [start + match.end() for match in _SENTENCE.finditer(original[start:end])]
-    fitting = [at for at in ends if at - start <= LONGEST]
+    within = original[start : start + LONGEST + 1]
+    fitting = [at.end() for at in _SENTENCE_END.finditer(within) if at.end() <= LONGEST]
     if fitting:
-        return start, start + len(original[start : fitting[-1]].rstrip())
+        return start, start + len(within[: fitting[-1]].rstrip())
     cut = original.rfind(" ", start, start + LONGEST)
     return start, cut if cut > start else start + LONGEST
