@@ -30,7 +30,7 @@ from app.pipelines.thematic.parameters import Parameters
 from app.pipelines.thematic.prepare import Prepared
 from app.pipelines.thematic.prompts import (
     Survey,
-    at_most,
+    bounded,
     items,
     keyed,
     messages,
@@ -342,7 +342,7 @@ class _Question:
         if self.with_stance:
             stance: Any = one_of(STANCES)
             each = create_model("Told", __config__=strict, theme=(names, ...), stance=(stance, ...))
-        themes = (list[each], at_most(items=MOST_THEMES))
+        themes = (list[each], bounded(items=MOST_THEMES))
         return create_model("Judged", __config__=strict, themes=themes)
 
     def _told(self, item: Any) -> dict[str, str]:
