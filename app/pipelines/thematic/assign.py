@@ -30,7 +30,7 @@ from app.pipelines.thematic.parameters import Parameters
 from app.pipelines.thematic.prepare import Prepared
 from app.pipelines.thematic.prompts import (
     Survey,
-    at_most,
+    bounded,
     items,
     keyed,
     messages,
@@ -309,6 +309,7 @@ class _Question:
         ]
         self._number = {name: number for number, name in enumerate(labels.names)}
         self.with_stance = False
+        self._forms: dict[int, type[BaseModel]] = {}
 
     async def ask(
         self, asks: Asks, texts: Sequence[str]
@@ -323,10 +324,16 @@ class _Question:
                 themes=self._themes,
                 answers=dict(zip(keys, map(shown, texts), strict=True)),
             ),
-            keyed("Assignments", self._item(), keys),
+            self._form(keys),
             self._check,
         )
         return [self._read(item) for item in items(answer).values()]
+
+    def _form(self, keys: Sequence[str]) -> type[BaseModel]:
+        """Made once per size of batch: a class that pydantic has made stays in memory."""
+        if len(keys) not in self._forms:
+            self._forms[len(keys)] = keyed("Assignments", self._item(), keys)
+        return self._forms[len(keys)]
 
     def _item(self) -> Any:
         names: Any = one_of([*self._number, *NOT_THEMES])
@@ -335,7 +342,7 @@ class _Question:
         if self.with_stance:
             stance: Any = one_of(STANCES)
             each = create_model("Told", __config__=strict, theme=(names, ...), stance=(stance, ...))
-        themes = (list[each], at_most(items=MOST_THEMES))
+        themes = (list[each], bounded(items=MOST_THEMES))
         return create_model("Judged", __config__=strict, themes=themes)
 
     def _told(self, item: Any) -> dict[str, str]:

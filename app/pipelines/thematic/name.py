@@ -21,7 +21,7 @@ from app.pipelines.thematic.embed import Embedded
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.prepare import Prepared, clean
-from app.pipelines.thematic.prompts import Survey, at_most, exemplars, items, keyed, messages
+from app.pipelines.thematic.prompts import Survey, bounded, exemplars, items, keyed, messages
 from app.pipelines.thematic.words import is_stop, stem, tokens
 
 THEMES_PER_CALL: Final = 3
@@ -33,7 +33,7 @@ CONTRAST_QUOTES: Final = 3
 NAME_CHARACTERS: Final = range(3, 61)
 NAME_WORDS: Final = 8
 DESCRIPTION_CHARACTERS: Final = range(10, 401)
-DESCRIPTION_ASKED: Final = 300
+DESCRIPTION_ASKED: Final = range(10, 241)
 
 STOCK_WORDS: Final = frozenset(
     """
@@ -66,8 +66,8 @@ class Name(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str = at_most(characters=NAME_CHARACTERS.stop - 1)
-    description: str = at_most(characters=DESCRIPTION_ASKED)
+    name: str = bounded(NAME_CHARACTERS)
+    description: str = bounded(DESCRIPTION_ASKED)
 
 
 @dataclass(frozen=True, slots=True)

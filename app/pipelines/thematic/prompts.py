@@ -76,13 +76,17 @@ def one_of(names: Sequence[str]) -> Any:
     return Annotated[str, AfterValidator(is_known), Field(json_schema_extra={"enum": list(names)})]
 
 
-def at_most(*, characters: int | None = None, items: int | None = None) -> Any:
-    """A field with a bound in the schema alone: it ends the rambling of small models.
+def bounded(characters: range | None = None, *, items: int | None = None) -> Any:
+    """A field with bounds in the schema alone: they end the rambling of small models.
 
     Whether an answer holds is for the checks to say.
     """
-    bounds = {"maxLength": characters, "maxItems": items}
-    return Field(json_schema_extra={name: most for name, most in bounds.items() if most})
+    bounds: dict[str, int] = {}
+    if characters is not None:
+        bounds |= {"minLength": characters.start, "maxLength": characters.stop - 1}
+    if items is not None:
+        bounds["maxItems"] = items
+    return Field(json_schema_extra=dict(bounds))
 
 
 def keyed(title: str, item: Any, keys: Iterable[str]) -> type[BaseModel]:

@@ -24,7 +24,7 @@ from app.pipelines.thematic.label import Labels, label
 from app.pipelines.thematic.name import centres
 from app.pipelines.thematic.parameters import Parameters
 from app.pipelines.thematic.prepare import Prepared
-from app.pipelines.thematic.prompts import Survey, at_most, messages
+from app.pipelines.thematic.prompts import Survey, bounded, messages
 
 DOUBLES: Final = 0.6
 """Least cosine of two centres that may be doubles: of real surveys' pairs a quarter is nearer."""
@@ -38,14 +38,14 @@ _TASK: Final = (
 
 
 MOST_SUGGESTIONS: Final = 25
-_Id = Annotated[str, at_most(characters=8)]
-_Ids = Annotated[list[_Id], at_most(items=MOST_SUGGESTIONS)]
+_Id = Annotated[str, bounded(range(1, 9))]
+_Ids = Annotated[list[_Id], bounded(items=MOST_SUGGESTIONS)]
 
 
 class _Suggestions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    merge: list[_Ids] = at_most(items=MOST_SUGGESTIONS)
+    merge: list[_Ids] = bounded(items=MOST_SUGGESTIONS)
     split: _Ids
     vague: _Ids
 

@@ -17,7 +17,7 @@ from app.pipelines.thematic.asker import Asks, reason
 from app.pipelines.thematic.insights import Insights, Sentence, percent
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.prepare import clean
-from app.pipelines.thematic.prompts import Survey, at_most, messages, one_of
+from app.pipelines.thematic.prompts import Survey, bounded, messages, one_of
 
 MOST_SENTENCES: Final = 8
 MOST_FACTS: Final = 3
@@ -99,11 +99,11 @@ def _form(ids: list[str]) -> type[BaseModel]:
     sentence: Any = create_model(
         "Told",
         __config__=strict,
-        text=(str, at_most(characters=SENTENCE_CHARACTERS.stop - 1)),
-        facts=(list[known], at_most(items=MOST_FACTS)),
+        text=(str, bounded(SENTENCE_CHARACTERS)),
+        facts=(list[known], bounded(items=MOST_FACTS)),
     )
     return create_model(
-        "Insights", __config__=strict, sentences=(list[sentence], at_most(items=MOST_SENTENCES))
+        "Insights", __config__=strict, sentences=(list[sentence], bounded(items=MOST_SENTENCES))
     )
 
 
