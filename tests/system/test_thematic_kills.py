@@ -17,7 +17,7 @@ from thematic.surveys import topics
 
 from app.pipelines.thematic.pipeline import STAGES
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 LLM_STAGES: Final = ("name", "review", "assign", "insights")
 # The last stage has no checkpoint: its outcome is the job's result.
