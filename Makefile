@@ -20,7 +20,7 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-llm serve test check bench soak lock clean
+.PHONY: help demo demo-llm serve test check bench eval soak lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +52,9 @@ bench: $(STAMPS)/dev ## Run every benchmark
 	@for script in $(basename $(notdir $(wildcard benchmarks/*.py))); do \
 		echo "== $$script"; $(BIN)/python -m benchmarks.$$script || exit; \
 	done
+
+eval: $(STAMPS)/dev ## Score the themes against people's labels
+	@$(BIN)/python -m benchmarks.themes.all
 
 soak: $(STAMPS)/dev ## Kill and freeze everything for SOAK_SECONDS=600, by SOAK_SEED, and count what is lost
 	@PYTHONPATH=.:tests $(BIN)/python -m soak

@@ -31,8 +31,10 @@ def coded(count: int | None) -> Labelled:
     return rows.only([with_codes[at * len(with_codes) // count] for at in range(count)])
 
 
-def assigned(rows: Labelled, codes: list[str], **parameters: Any) -> tuple[list[set[str]], Any]:
-    """Answer -> names of its themes, and what the analysis used."""
+def assigned(
+    rows: Labelled, codes: list[str], **parameters: Any
+) -> tuple[list[set[str]], int, Any]:
+    """Answer -> names of its themes, how many the LLM judged, and what the analysis used."""
     asked = list(dict.fromkeys(rows.questions))
     columns = {question: f"q{number}" for number, question in enumerate(asked)}
     payload = {
@@ -52,10 +54,12 @@ def assigned(rows: Labelled, codes: list[str], **parameters: Any) -> tuple[list[
     result = asyncio.run(analysis.run(payload, Forgetful()))
     name_of = {theme["id"]: theme["name"] for theme in result["themes"]}
     given: list[set[str]] = [set() for _ in rows.texts]
+    judged = 0
     for entry in result["assignments"]:
         row = int(entry["response_id"].split("/")[0])
         given[row].update(name_of[theme] for theme in entry["theme_ids"])
-    return given, result["usage"]
+        judged += entry["method"] == "llm"
+    return given, judged, result["usage"]
 
 
 def main() -> None:
@@ -71,18 +75,21 @@ def main() -> None:
     show_machine()
     print(f"{len(rows.texts):,} answers, {len(codes)} codes, "
           f"{times.total() / len(rows.texts):.2f} per answer\n")  # fmt: skip
-    print("| | samples-F1 | macro-F1 | without a code | calls | tokens in / out | seconds |")
-    print("|---|---|---|---|---|---|---|")
+    print("| | samples-F1 | macro-F1 | without a code | judged by the LLM | calls "
+          "| tokens in / out | seconds |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|")
     ways: dict[str, dict[str, Any]] = {"embeddings": {"mode": "keywords"}}
     if given.llm_base_url:
-        llm = {"base_url": given.llm_base_url, "model": given.llm_model, "concurrency": 1}
+        # A small model on a busy machine takes minutes for a batch.
+        llm = {"base_url": given.llm_base_url, "model": given.llm_model, "concurrency": 1,
+               "timeout_seconds": 600, "max_retries": 1}  # fmt: skip
         ways[given.llm_model] = {"mode": "full", "llm": llm}
     for way, parameters in ways.items():
         began = time.perf_counter()
-        ours, usage = assigned(rows, codes, **parameters)
+        ours, judged, usage = assigned(rows, codes, **parameters)
         none = sum(not themes for themes in ours) / len(ours)
         print(f"| {way} | {samples_f1(rows.labels, ours):.3f} | {macro_f1(rows.labels, ours):.3f} "
-              f"| {none:.3f} | {usage['llm_calls']} | {usage['prompt_tokens']:,} / "
+              f"| {none:.3f} | {judged} | {usage['llm_calls']} | {usage['prompt_tokens']:,} / "
               f"{usage['completion_tokens']:,} | {time.perf_counter() - began:.0f} |",
               flush=True)  # fmt: skip
     most = times.most_common(1)[0][0]

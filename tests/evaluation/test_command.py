@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.themes import measured
 from benchmarks.themes.labelled import read
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.timeout(240)  # each starts the analysis in processes of its own
 SCORES = {"count", "ami", "ari", "purity", "unassigned"}
 
 
@@ -61,3 +63,13 @@ def test_the_command_writes_scores_and_costs(survey: Path, tmp_path: Path, seeds
     assert ("deviation" in scores["themes"]) == (seeds > 1)
     assert 0 < scores["cpu_seconds"] < 60
     assert 50 < scores["peak_mib"] < 1000
+
+
+def test_two_processes_find_the_same(survey: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = read(survey, text_column="answer", label_column="codes", question_column="asked")
+    groups = []
+    for hash_seed in ("1", "2"):
+        monkeypatch.setenv("PYTHONHASHSEED", hash_seed)
+        groups.append(measured.run(rows.texts, rows.questions, [3], max_themes=15).groups)
+    assert groups[0] == groups[1]
+    assert len(set(groups[0][0]["themes"])) > 2

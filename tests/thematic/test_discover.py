@@ -14,6 +14,8 @@ from app.pipelines.thematic.discover import Discovered, discover, neighbours
 from app.pipelines.thematic.embed import Embedded
 from app.pipelines.thematic.parameters import Parameters
 
+NOWHERE = np.zeros((12, 1), dtype=np.float32)
+
 
 async def unheard(done: float, message: str) -> None:
     pass
@@ -119,6 +121,13 @@ def test_blocks_of_neighbours_give_the_graph_of_all(monkeypatch: pytest.MonkeyPa
     assert ((whole > 0).sum(axis=1) >= 5).all()
 
 
+def test_neighbours_keep_no_more_memory_than_they_fill() -> None:
+    found, cosine = graph.nearest(blobs(300, 300).vectors.astype(np.float32), 0, 5)
+    assert found.base is None
+    assert cosine.base is None
+    assert found.shape == cosine.shape == (512, 5)
+
+
 def test_small_surveys_have_fewer_neighbours() -> None:
     assert [neighbours(size) for size in (2, 6, 20, 100, 225, 5000)] == [1, 3, 4, 10, 15, 15]
 
@@ -130,16 +139,19 @@ def test_communities_join_while_modularity_rises_and_no_further() -> None:
     weights[1, 2] = 0.1
     links = sparse.csr_matrix(weights + weights.T + np.diag([1.0, 1.0, 1.0, 1.0, 0.0]))
     alone = np.arange(5)
-    assert graph.join(links, alone, 1.0, 5).tolist() == [0, 0, 1, 1, -1]
-    assert graph.join(links, alone, 1.0, 1).tolist() == [0, 0, 0, 0, -1]
-    assert graph.join(links, alone, 9.0, 5).tolist() == [0, 1, 2, 3, -1]
-    assert graph.join(links, alone, 9.0, 3).tolist() in ([0, 0, 1, 2, -1], [0, 1, 2, 2, -1])
+    assert graph.join(links, alone, NOWHERE[:5], 1.0, 5).tolist() == [0, 0, 1, 1, -1]
+    assert graph.join(links, alone, NOWHERE[:5], 1.0, 1).tolist() == [0, 0, 0, 0, -1]
+    assert graph.join(links, alone, NOWHERE[:5], 9.0, 5).tolist() == [0, 1, 2, 3, -1]
+    assert graph.join(links, alone, NOWHERE[:5], 9.0, 3).tolist() in (
+        [0, 0, 1, 2, -1],
+        [0, 1, 2, 2, -1],
+    )
 
 
 def test_labels_kept_apart_never_come_into_one_group() -> None:
     links = sparse.csr_matrix(np.ones((4, 4)))
-    assert graph.join(links, np.arange(4), 0.1, 1).tolist() == [0, 0, 0, 0]
-    joined = graph.join(links, np.arange(4), 0.1, 1, apart=[1, 3])
+    assert graph.join(links, np.arange(4), NOWHERE[:4], 0.1, 1).tolist() == [0, 0, 0, 0]
+    joined = graph.join(links, np.arange(4), NOWHERE[:4], 0.1, 1, apart=[1, 3])
     assert joined[1] != joined[3]
     assert len(set(joined.tolist())) == 2
 
@@ -149,11 +161,19 @@ def test_joining_agrees_with_the_modularity_it_claims_to_raise() -> None:
     weights = np.triu(rng.random((12, 12)), 1)
     links = sparse.csr_matrix(weights + weights.T)
     alone = np.arange(12)
-    joined = graph.join(links, alone, 1.0, 12)
+    joined = graph.join(links, alone, NOWHERE, 1.0, 12)
     assert get_modularity(links, joined) > get_modularity(links, alone)
     for first, second in itertools.combinations(set(joined.tolist()), 2):
         together = np.where(joined == second, first, joined)
         assert get_modularity(links, together) <= get_modularity(links, joined)
+
+
+def test_what_no_link_joins_is_joined_by_nearness_where_it_must_be() -> None:
+    links = sparse.csr_matrix(np.kron(np.eye(4), np.ones((2, 2))))
+    labels = np.repeat(np.arange(4), 2)
+    vectors = np.repeat(np.array([[0.0], [5.0], [1.0], [5.5]], dtype=np.float32), 2, axis=0)
+    assert graph.join(links, labels, vectors, 1.0, 4).tolist() == [0, 1, 2, 3]
+    assert graph.join(links, labels, vectors, 1.0, 2).tolist() == [0, 1, 0, 1]
 
 
 def test_texts_like_no_other_go_to_other() -> None:

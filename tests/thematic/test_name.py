@@ -128,6 +128,17 @@ async def test_a_lie_about_one_theme_leaves_its_keyword_name(
     assert set(labels.sources[1:]) == {"llm"}
 
 
+async def test_what_holds_in_a_refused_answer_is_not_asked_for_again() -> None:
+    given = await material()
+    coder = Coder(lying("name", _first({"name": "General comments"})))
+    await named(coder, given)
+    shown = [[theme["id"] for theme in each["themes"]] for each in coder.shown]
+    assert shown[0] == shown[1]
+    assert len(shown[0]) > 1
+    again = [theme for each in shown[2:] for theme in each]
+    assert set(shown[0]) & set(again) == {"T01"}
+
+
 async def test_two_themes_of_one_name_are_refused() -> None:
     def same(answer: Any, _: dict[str, Any]) -> Any:
         alike = {"name": "Parking food nurse", "description": "Parking, food and nurses."}

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics import adjusted_rand_score, homogeneity_score
 from thematic.recording import RecordingContext
 from thematic.surveys import ROOT, analyse, nhs_rows, primary_themes, problems, topics
 
@@ -111,9 +111,15 @@ def test_stages_are_milestones_in_order_and_progress_never_falls() -> None:
 
 def test_known_topics_are_found() -> None:
     rows = topics(30)
-    result = analyse({"answers": rows, "max_themes": 3})
-    ours = primary_themes(result)
+    ours = primary_themes(analyse({"answers": rows, "max_themes": 3}))
     assert adjusted_rand_score([row["topic"] for row in rows], ours) > 0.9
+
+
+def test_no_theme_mixes_known_topics_where_the_data_say_how_many_there_are() -> None:
+    rows = topics(30)
+    ours = primary_themes(analyse({"answers": rows}))
+    assert homogeneity_score([row["topic"] for row in rows], ours) == pytest.approx(1.0)
+    assert len(set(ours)) < 10
 
 
 def test_the_same_payload_gives_the_same_result_in_every_process() -> None:

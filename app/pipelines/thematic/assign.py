@@ -20,12 +20,13 @@ from app.pipelines.llm import AnswerRejectedError, LLMError
 from app.pipelines.llm.asking import in_parts
 from app.pipelines.thematic import codebook
 from app.pipelines.thematic.asker import Asker, Asks
+from app.pipelines.thematic.codes import NOT_THEMES
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.embed import Embedded
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.name import centres
-from app.pipelines.thematic.parameters import NOT_THEMES, Parameters
+from app.pipelines.thematic.parameters import Parameters
 from app.pipelines.thematic.prepare import Prepared
 from app.pipelines.thematic.prompts import (
     Survey,
@@ -308,6 +309,7 @@ class _Question:
         ]
         self._number = {name: number for number, name in enumerate(labels.names)}
         self.with_stance = False
+        self._forms: dict[int, type[BaseModel]] = {}
 
     async def ask(
         self, asks: Asks, texts: Sequence[str]
@@ -322,10 +324,16 @@ class _Question:
                 themes=self._themes,
                 answers=dict(zip(keys, map(shown, texts), strict=True)),
             ),
-            keyed("Assignments", self._item(), keys),
+            self._form(keys),
             self._check,
         )
         return [self._read(item) for item in items(answer).values()]
+
+    def _form(self, keys: Sequence[str]) -> type[BaseModel]:
+        """Made once per size of batch: a class that pydantic has made stays in memory."""
+        if len(keys) not in self._forms:
+            self._forms[len(keys)] = keyed("Assignments", self._item(), keys)
+        return self._forms[len(keys)]
 
     def _item(self) -> Any:
         names: Any = one_of([*self._number, *NOT_THEMES])

@@ -102,14 +102,16 @@ async def discover(
     links = await _links(vectors, report)
     await report(0.6, "looking for themes")
     judged = await asyncio.to_thread(_verdicts, texts, len(vectors))
-    fine, coarse = await asyncio.to_thread(_partition, links, judged, grain, seeds)
+    fine, coarse = await asyncio.to_thread(_partition, links, vectors, judged, grain, seeds)
     found = await asyncio.to_thread(
         settle, vectors, coarse, fine, people, parameters.min_theme_size
     )
     if len(vectors) < STABILITY_FROM:
         return found
     await report(0.8, "checking the themes on subsamples")
-    stability = await asyncio.to_thread(_stability, links, judged, coarse, grain, parameters.seed)
+    stability = await asyncio.to_thread(
+        _stability, links, vectors, judged, coarse, grain, parameters.seed
+    )
     return replace(found, stability=stability)
 
 
@@ -135,7 +137,11 @@ def _verdicts(texts: Sequence[str], size: int) -> NDArray[np.int64]:
 
 
 def _partition(
-    links: Any, judged: NDArray[np.int64], grain: Grain, seeds: Sequence[int]
+    links: Any,
+    vectors: NDArray[np.float32],
+    judged: NDArray[np.int64],
+    grain: Grain,
+    seeds: Sequence[int],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Text -> sub-theme, and text -> theme, -1 where nothing is like it."""
     fine = graph.communities(links, grain.subthemes, seeds)
@@ -144,7 +150,7 @@ def _partition(
         fine = np.where(judged == kind, label, fine)
     found, fine = np.unique(fine, return_inverse=True)
     apart = np.flatnonzero(found >= first_verdict).tolist()
-    return fine, graph.join(links, fine, grain.themes, grain.at_most, apart)[fine]
+    return fine, graph.join(links, fine, vectors, grain.themes, grain.at_most, apart)[fine]
 
 
 def settle(
@@ -242,7 +248,12 @@ def _redundancy(centres: NDArray[np.float64]) -> float | None:
 
 
 def _stability(
-    links: Any, judged: NDArray[np.int64], coarse: NDArray[np.int64], grain: Grain, seed: int
+    links: Any,
+    vectors: NDArray[np.float32],
+    judged: NDArray[np.int64],
+    coarse: NDArray[np.int64],
+    grain: Grain,
+    seed: int,
 ) -> float:
     """How far the themes come back when a fifth of the texts is missing; 1 is exactly.
 
@@ -255,7 +266,7 @@ def _stability(
         size = int(STABILITY_SHARE * len(coarse))
         chosen = np.sort(draw.choice(len(coarse), size=size, replace=False))
         part = links[chosen][:, chosen]
-        _, again = _partition(part, judged[chosen], grain, [seed + run])
+        _, again = _partition(part, vectors[chosen], judged[chosen], grain, [seed + run])
         agreement.append(graph.adjusted_rand(coarse[chosen] + 1, again + 1))
     return round(float(np.mean(agreement)), 4)
 

@@ -23,7 +23,8 @@ def nearest(vectors: Vectors, start: int, k: int) -> tuple[NDArray[np.int64], Ve
     block = vectors[start : start + BLOCK] @ vectors.T
     rows = np.arange(len(block))
     block[rows, rows + start] = -np.inf
-    found = np.argpartition(block, block.shape[1] - k, axis=1)[:, -k:]
+    # A copy: a view would keep the whole of the block's indices, and all blocks' are n by n.
+    found = np.argpartition(block, block.shape[1] - k, axis=1)[:, -k:].copy()
     return found, np.take_along_axis(block, found, axis=1)
 
 
@@ -63,13 +64,19 @@ def _louvain(graph: Any, resolution: float, seed: int) -> Labels:
 
 
 def join(
-    graph: Any, labels: Labels, resolution: float, at_most: int, apart: Sequence[int] = ()
+    graph: Any,
+    labels: Labels,
+    vectors: Vectors,
+    resolution: float,
+    at_most: int,
+    apart: Sequence[int] = (),
 ) -> Labels:
     """Greedy joining of communities by modularity: label -> group 0 .., -1 where nothing is linked.
 
     Each step joins the two whose union raises modularity most (Clauset, Newman and Moore 2004). It
-    ends where no union raises it further, which is where the number of groups comes from, or goes
-    on at the least loss down to `at_most`. No two labels of `apart` come into one group.
+    ends where no union raises it further, which is where the number of groups comes from. Where
+    these are more than `at_most`, it goes on at the least loss among those that are linked, and
+    then by Ward's criterion on the mean vectors. No two labels of `apart` come into one group.
     """
     between = _between(graph, labels)
     linked = np.flatnonzero(between.sum(axis=1))
@@ -78,14 +85,18 @@ def join(
         return group
     share = between[linked][:, linked].toarray() / between.sum()
     ends = share.sum(axis=1)
+    ties = share > 0
     gain = share - resolution * np.outer(ends, ends)
     np.fill_diagonal(gain, -np.inf)
     kept_apart = np.flatnonzero(np.isin(linked, apart))
     gain[np.ix_(kept_apart, kept_apart)] = -np.inf
     joined = np.arange(len(linked))
     for left in range(len(linked), 1, -1):
-        first, second = sorted(divmod(int(gain.argmax()), len(linked)))
-        best = gain[first, second]
+        value = gain
+        if left > at_most and gain.max() <= 0:
+            value = _least_loss(gain, ties, joined, linked, labels, vectors)
+        first, second = sorted(divmod(int(value.argmax()), len(linked)))
+        best = value[first, second]
         if best == -np.inf or (left <= at_most and best <= 0):
             break
         joined[joined == second] = first
@@ -94,8 +105,35 @@ def join(
         gain[:, first] = gain[first]
         gain[second] = gain[:, second] = -np.inf
         gain[first, first] = -np.inf
+        ties[first] |= ties[second]
+        ties[:, first] = ties[first]
     group[linked] = np.unique(joined, return_inverse=True)[1]
     return group
+
+
+def _least_loss(
+    gain: NDArray[np.float64],
+    ties: NDArray[np.bool_],
+    joined: Labels,
+    linked: Labels,
+    labels: Labels,
+    vectors: Vectors,
+) -> NDArray[np.float64]:
+    """What joining each two is worth where modularity only falls, -inf where it is forbidden."""
+    among_linked = np.where(ties, gain, -np.inf)
+    if among_linked.max() > -np.inf:
+        return among_linked
+    group_of = np.full(int(labels.max()) + 1, -1, dtype=np.int64)
+    group_of[linked] = joined
+    inside = group_of[labels] >= 0
+    sizes = np.bincount(group_of[labels][inside], minlength=len(linked)).astype(np.float64)
+    centres = np.zeros((len(linked), vectors.shape[1]))
+    np.add.at(centres, group_of[labels][inside], vectors[inside])
+    centres /= np.maximum(sizes, 1.0)[:, None]
+    square = (centres**2).sum(axis=1)
+    distance = (square[:, None] + square - 2.0 * centres @ centres.T).clip(min=0.0)
+    cost = distance * np.outer(sizes, sizes) / np.maximum(sizes[:, None] + sizes, 1.0)
+    return np.where(gain > -np.inf, -cost, -np.inf)
 
 
 def _between(graph: Any, labels: Labels) -> Any:

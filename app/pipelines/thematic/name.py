@@ -6,7 +6,7 @@ or speaks of the task is refused; where the model has no better one the keywords
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -144,23 +144,26 @@ class _Namer:
         self.shown = _shown(prepared.texts, embedded.vectors, found, labels)
 
     async def name(self, part: list[_Shown]) -> None:
-        """Name these themes; where that is refused, halves of them, and at last what holds.
+        """Name these themes.
 
-        A theme that has no name then is asked for alone, without its sub-themes: a small model
-        can name one thing where it cannot name five.
+        Of an answer that is refused the entries that hold are kept. The other themes are asked
+        about again in halves, at last each alone without its sub-themes: a small model can name
+        one thing where it cannot name five.
         """
         try:
             await self._ask(part)
         except AnswerRejectedError:
-            if middle := len(part) // 2:
-                await self.name(part[:middle])
-                await self.name(part[middle:])
-                return
-            [each] = part
-            self._take(each, self._held)
-            if each.subthemes and each.theme not in self._names:
-                document = {**each.document, "subthemes": []}
-                await self.name([_Shown(each.theme, [], document)])
+            self._keep(part)
+            left = [each for each in part if each.theme not in self._names]
+            if len(part) > 1:
+                middle = len(left) // 2
+                for half in filter(None, (left[:middle], left[middle:])):
+                    await self.name(half)
+            elif left and left[0].subthemes:
+                document = {**left[0].document, "subthemes": []}
+                await self.name([_Shown(left[0].theme, [], document)])
+        else:
+            self._keep(part)
 
     async def _ask(self, part: list[_Shown]) -> None:
         self._held = {}
@@ -171,45 +174,43 @@ class _Namer:
             "taken": taken,
             "themes": [each.document for each in part],
         }
-        answer = await self._asks.ask(
-            "name",
-            messages(_TASK, **document),
-            keyed("Names", Name, ids),
-            self._check(part),
-        )
-        given = {identity: _tidied(item) for identity, item in items(answer).items()}
-        for each in part:
-            self._take(each, given)
+        answer_form = keyed("Names", Name, ids)
+        question = messages(_TASK, **document)
+        await self._asks.ask("name", question, answer_form, self._check(part))
 
-    def _take(self, each: _Shown, given: Mapping[str, Name]) -> None:
-        top, *subs = each.ids
-        if top in given:
-            self._names[each.theme] = given[top]
-        for subtheme, identity in zip(each.subthemes, subs, strict=True):
-            if identity in given:
-                self._subnames[subtheme] = given[identity]
+    def _keep(self, part: list[_Shown]) -> None:
+        for each in part:
+            top, *subs = each.ids
+            if top in self._held:
+                self._names[each.theme] = self._held[top]
+            for subtheme, identity in zip(each.subthemes, subs, strict=True):
+                if identity in self._held:
+                    self._subnames[subtheme] = self._held[identity]
 
     def _check(self, part: list[_Shown]) -> Callable[[BaseModel], list[str]]:
-        """What is wrong with the names of an answer, each by its id."""
+        """What is wrong with the names of an answer, each by its id; what is right is held."""
         tops = {each.ids[0] for each in part}
         said = " ".join(text for each in part for text in each.texts()).casefold()
+        # What it has been named itself so far is not taken.
+        own = {subtheme for each in part for subtheme in each.subthemes}
+        before = {
+            True: {each.name.casefold() for each in self._names.values()},
+            False: {each.name.casefold() for sub, each in self._subnames.items() if sub not in own},
+        }
 
         def check(answer: BaseModel) -> list[str]:
-            taken = {
-                True: {each.name.casefold() for each in self._names.values()},
-                False: {each.name.casefold() for each in self._subnames.values()},
-            }
-            problems = []
             self._held = {}
+            taken = {level: set(names) for level, names in before.items()}
+            problems = []
             for identity, item in items(answer).items():
                 entry = _tidied(item)
                 wrong = list(wrong_with(entry, said))
                 level = taken[identity in tops]
                 if entry.name.casefold() in level:
                     wrong.append(f"the name {entry.name!r} is taken")
-                level.add(entry.name.casefold())
                 problems += [f"{identity}: {what}" for what in wrong]
                 if not wrong:
+                    level.add(entry.name.casefold())
                     self._held[identity] = entry
             return problems
 

@@ -23,6 +23,7 @@ from app.pipelines.thematic.checking import (
     refuse_unknown,
     text,
 )
+from app.pipelines.thematic.codes import Code, given_codes
 from app.pipelines.thematic.reaching import Operator, address, embedding_key, llm_settings
 
 __all__ = [
@@ -39,12 +40,9 @@ __all__ = [
 MAX_ANSWERS: Final = 50_000
 """The nearest neighbours are searched exactly: work grows with the square of the answers."""
 
-MAX_CODES: Final = 100
 MAX_QUESTIONS: Final = 20
 MAX_PHRASES: Final = 500
 MAX_PHRASE: Final = 100
-NOT_THEMES: Final = ("other", "non-answer")
-"""What an answer is where it belongs to no theme; no theme may be called so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +56,6 @@ class Redact:
     emails: bool = True
     phones: bool = True
     custom: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """One theme of a given codebook."""
-
-    name: str
-    definition: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +294,7 @@ def _parameters(payload: Mapping[str, Any], operator: Operator) -> Parameters:
         embedding_api_key_env=embedding_key(embedding, base_url, operator),
         context=text(payload, "context", longest=4_000),
         stance=flag(payload, "stance", default=False),
-        codebook=_codebook(payload),
+        codebook=given_codes(payload),
         llm=None if mode == "keywords" else llm,
     )
 
@@ -388,30 +378,6 @@ def _phrases(redact: Mapping[str, Any]) -> tuple[str, ...]:
             remedy = f"give a word or phrase of at most {MAX_PHRASE} characters"
             raise ParameterError(f"redact.custom[{at}]", phrase, remedy)
     return tuple(given)
-
-
-def _codebook(payload: Mapping[str, Any]) -> tuple[Code, ...]:
-    given = payload.get("codebook", [])
-    if not isinstance(given, list | tuple) or len(given) > MAX_CODES:
-        raise ParameterError("codebook", given, f"give a list of at most {MAX_CODES} themes")
-    codes = []
-    taken = set(NOT_THEMES)
-    for at, entry in enumerate(given):
-        place = f"codebook[{at}]"
-        if not isinstance(entry, Mapping):
-            raise ParameterError(place, entry, "give an object with name and definition")
-        refuse_unknown(entry, ("name", "definition"), f"{place}.")
-        name = line(entry, "name", f"{place}.", longest=100)
-        if name is None:
-            raise ParameterError(f"{place}.name", None, "name the theme")
-        name = " ".join(name.split())
-        if name.casefold() in taken:
-            remedy = f"give each theme a name of its own, none of {', '.join(NOT_THEMES)}"
-            raise ParameterError(f"{place}.name", name, remedy)
-        taken.add(name.casefold())
-        definition = text(entry, "definition", f"{place}.", longest=1_000) or ""
-        codes.append(Code(name, " ".join(definition.split())))
-    return tuple(codes)
 
 
 def digest(value: object) -> str:

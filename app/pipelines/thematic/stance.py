@@ -6,7 +6,10 @@ A pair without an answer has no stance, and is counted.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
+
+from pydantic import BaseModel
 
 from app.pipelines.llm import LLMError
 from app.pipelines.llm.asking import in_parts
@@ -33,6 +36,12 @@ _TASK: Final = (
     "by itself, under its own key."
 )
 _Pair = tuple[int, int]
+
+
+@cache
+def _form(pairs: int) -> type[BaseModel]:
+    """Made once per size of batch: a class that pydantic has made stays in memory."""
+    return keyed("Stances", one_of(STANCES), map(str, range(1, pairs + 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +94,7 @@ async def stance(
         answer = await asker.ask(
             "stance",
             messages(_TASK, **survey.facts(), answers=shown_pairs),
-            keyed("Stances", one_of(STANCES), keys),
+            _form(len(part)),
         )
         done += len(part)
         await report(done / len(pairs), f"{done:,} of {len(pairs):,} answers to their themes")
