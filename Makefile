@@ -29,9 +29,9 @@ demo: $(STAMPS)/app ## Find the themes in 2,000 patients' comments
 	@$(BIN)/haulage analyse examples/nhs-fft/nhs-fft.csv --column text --id-column id \
 		--group-by service --limit 2000
 
-demo-llm: $(STAMPS)/app $(STAMPS)/llama ## The same for 300 comments, named by a small LLM that runs here
+demo-llm: $(STAMPS)/app $(STAMPS)/llama ## The same for 80 comments, named by a small LLM that runs here
 	@$(BIN)/python examples/local_llm.py -- $(BIN)/haulage analyse examples/nhs-fft/nhs-fft.csv \
-		--column text --id-column id --group-by service --limit 300 \
+		--column text --id-column id --limit 80 --max-themes 2 \
 		--llm-base-url {url} --llm-model {model}
 
 serve: $(STAMPS)/app ## Run API and scheduler on http://127.0.0.1:8000
