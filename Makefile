@@ -90,9 +90,8 @@ $(STAMPS)/uv: requirements/uv.txt | $(BIN)/pip
 
 $(STAMPS)/llama: requirements/llama.txt $(STAMPS)/uv
 	@echo 'Installing $<'
-	@$(call install,--no-deps --only-binary :all: --require-hashes -r $<) || \
+	@{ $(call install,--no-deps --only-binary :all: --require-hashes -r $<); } && touch $@ || \
 		echo 'going on without a local LLM' >&2
-	@touch $@
 
 $(STAMPS)/dev: | $(STAMPS)/llama
 

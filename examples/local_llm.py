@@ -29,7 +29,10 @@ def model_file() -> Path:
 
 def serve() -> tuple[object, str]:
     """Start the server inside this process; it lives as long as its handle. And its address."""
-    import xllamacpp  # noqa: PLC0415  34 MB of native code
+    try:
+        import xllamacpp  # noqa: PLC0415  34 MB of native code
+    except ImportError as error:
+        sys.exit(f"llama.cpp cannot be loaded: {error}; on Debian: sudo apt-get install libgomp1")
 
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(model_file())
