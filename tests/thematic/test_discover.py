@@ -1,11 +1,13 @@
 import asyncio
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.cluster.hierarchy import fcluster, linkage
 from sklearn.metrics import adjusted_rand_score
 from sknetwork.clustering import get_modularity
 
@@ -174,6 +176,31 @@ def test_what_no_link_joins_is_joined_by_nearness_where_it_must_be() -> None:
     vectors = np.repeat(np.array([[0.0], [5.0], [1.0], [5.5]], dtype=np.float32), 2, axis=0)
     assert graph.join(links, labels, vectors, 1.0, 4).tolist() == [0, 1, 2, 3]
     assert graph.join(links, labels, vectors, 1.0, 2).tolist() == [0, 1, 0, 1]
+
+
+class Counted(np.ndarray[Any, Any]):
+    """Vectors that count how often they are gone through."""
+
+    uses = 0
+
+    def __getitem__(self, chosen: Any) -> Any:
+        Counted.uses += 1
+        return np.asarray(self)[chosen]
+
+
+def test_what_no_link_joins_is_joined_as_ward_would_and_reads_the_vectors_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Counted, "uses", 0)
+    rng = np.random.default_rng(4)
+    labels = np.repeat(np.arange(40), rng.integers(2, 9, 40))
+    # Texts of a label have one vector, which a plain Ward clustering therefore joins first.
+    vectors = rng.standard_normal((40, 3)).astype(np.float32)[labels]
+    links = sparse.csr_matrix((labels[:, None] == labels).astype(float))
+    by_ward = fcluster(linkage(vectors, "ward"), 7, "maxclust")
+    joined = graph.join(links, labels, vectors.view(Counted), 1.0, 7)
+    assert adjusted_rand_score(joined[labels], by_ward) == 1.0
+    assert Counted.uses <= 1
 
 
 def test_texts_like_no_other_go_to_other() -> None:

@@ -76,6 +76,17 @@ async def test_vectors_of_another_length_than_those_kept_are_refused(server: Fak
         await asking(server, context).embed(TEXTS, unheard)
 
 
+async def test_more_vectors_than_a_job_can_keep_are_refused_when_one_batch_is_paid(
+    server: FakeLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = RecordingContext()
+    monkeypatch.setattr(embed, "MOST_NUMBERS", len(TEXTS) * 8 - 1)
+    for _ in range(2):  # a second attempt pays nothing
+        with pytest.raises(ParameterError, match=r"at most 149 texts .* at most 7 dimensions"):
+            await asking(server, context).embed(TEXTS, unheard)
+    assert len(server.calls) == len(context.paid) == 1
+
+
 @pytest.mark.parametrize(
     "answer", [Status(401), Status(404), Raw({"data": []}), Raw({"data": [{"embedding": [1]}]})]
 )

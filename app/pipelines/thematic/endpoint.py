@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.pipelines.llm.embeddings import EmbeddingsClient, EmbeddingsError, EmbeddingsSettings
+from app.pipelines.thematic.embed import refuse_too_many
 from app.pipelines.thematic.milestones import Report, decode, encode
 
 STAGE: Final = "embed"
@@ -53,6 +54,7 @@ class Endpoint:
 
         Raises:
             EmbeddingsError: vectors are missing, not finite, or of another length than before.
+            ParameterError: all vectors would be more than a job can keep; the first batch tells.
             LLMUnavailableError: the server refuses, or does not answer within the retries.
         """
         done = found_kept = 0
@@ -81,6 +83,7 @@ class Endpoint:
                         f"{model} gave vectors of {batches[0].shape[1]} numbers and of "
                         f"{vectors.shape[1]}"
                     )
+                refuse_too_many(len(texts), vectors.shape[1], "embedding.model", model)
                 done += len(batch)
                 await report(done / len(texts), f"{done:,} of {len(texts):,} texts")
         finally:

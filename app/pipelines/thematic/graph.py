@@ -91,49 +91,102 @@ def join(
     kept_apart = np.flatnonzero(np.isin(linked, apart))
     gain[np.ix_(kept_apart, kept_apart)] = -np.inf
     joined = np.arange(len(linked))
-    for left in range(len(linked), 1, -1):
-        value = gain
-        if left > at_most and gain.max() <= 0:
-            value = _least_loss(gain, ties, joined, linked, labels, vectors)
-        first, second = sorted(divmod(int(value.argmax()), len(linked)))
-        best = value[first, second]
+    left = len(linked)
+    # Two without a link never gain: that they may join is for Ward's criterion to say.
+    pairs = _Pairs(np.where(ties, gain, -np.inf))
+    while left > 1:
+        first, second, best = pairs.best()
         if best == -np.inf or (left <= at_most and best <= 0):
             break
         joined[joined == second] = first
+        left -= 1
         # The gain of joining is additive: what both would win with a third, their union wins.
         gain[first] += gain[second]
         gain[:, first] = gain[first]
         gain[second] = gain[:, second] = -np.inf
-        gain[first, first] = -np.inf
         ties[first] |= ties[second]
         ties[:, first] = ties[first]
+        pairs.join(first, second, np.where(ties[first], gain[first], -np.inf))
+    if left > at_most:
+        forbidden = gain == -np.inf
+        _join_near(joined, left - at_most, forbidden, _members(linked, labels), vectors)
     group[linked] = np.unique(joined, return_inverse=True)[1]
     return group
 
 
-def _least_loss(
-    gain: NDArray[np.float64],
-    ties: NDArray[np.bool_],
+def _join_near(
     joined: Labels,
-    linked: Labels,
-    labels: Labels,
+    steps: int,
+    forbidden: NDArray[np.bool_],
+    member: Any,
     vectors: Vectors,
-) -> NDArray[np.float64]:
-    """What joining each two is worth where modularity only falls, -inf where it is forbidden."""
-    among_linked = np.where(ties, gain, -np.inf)
-    if among_linked.max() > -np.inf:
-        return among_linked
-    group_of = np.full(int(labels.max()) + 1, -1, dtype=np.int64)
-    group_of[linked] = joined
-    inside = group_of[labels] >= 0
-    sizes = np.bincount(group_of[labels][inside], minlength=len(linked)).astype(np.float64)
-    centres = np.zeros((len(linked), vectors.shape[1]))
-    np.add.at(centres, group_of[labels][inside], vectors[inside])
-    centres /= np.maximum(sizes, 1.0)[:, None]
+) -> None:
+    """Join groups by Ward's criterion, in place, up to `steps` times.
+
+    Args:
+        forbidden: pairs of groups that must not join.
+        member: (groups before any joining, texts), 1 where the text is in the group.
+    """
+    groups = len(joined)
+    into = sparse.csr_matrix((np.ones(groups), (joined, np.arange(groups))), (groups, groups))
+    member = into @ member
+    sizes = np.asarray(member.sum(axis=1)).ravel()
+    centres = (member @ vectors) / np.maximum(sizes, 1.0)[:, None]
     square = (centres**2).sum(axis=1)
-    distance = (square[:, None] + square - 2.0 * centres @ centres.T).clip(min=0.0)
-    cost = distance * np.outer(sizes, sizes) / np.maximum(sizes[:, None] + sizes, 1.0)
-    return np.where(gain > -np.inf, -cost, -np.inf)
+    cost = (square[:, None] + square - 2.0 * centres @ centres.T).clip(min=0.0)
+    cost *= np.outer(sizes, sizes) / np.maximum(sizes[:, None] + sizes, 1.0)
+    cost[forbidden] = np.inf
+    pairs = _Pairs(-cost)
+    for _ in range(steps):
+        first, second, best = pairs.best()
+        if best == -np.inf:
+            break
+        joined[joined == second] = first
+        # What a union costs follows from what its halves do (Lance and Williams 1967).
+        costs = (sizes[first] + sizes) * cost[first] + (sizes[second] + sizes) * cost[second]
+        costs -= sizes * cost[first, second]
+        costs /= sizes[first] + sizes[second] + sizes
+        sizes[first] += sizes[second]
+        cost[first] = cost[:, first] = costs
+        cost[second] = cost[:, second] = np.inf
+        pairs.join(first, second, -costs)
+
+
+class _Pairs:
+    """What joining each two is worth, and the best two without a search of all at each step.
+
+    Args:
+        value: symmetric, -inf where two must not join; changed in place.
+    """
+
+    def __init__(self, value: NDArray[np.float64]) -> None:
+        self._value = value
+        self._at = value.argmax(axis=1)
+        self._most = value.max(axis=1)
+
+    def best(self) -> tuple[int, int, float]:
+        """The two that are worth most, the lower first, and their value."""
+        row = int(self._most.argmax())
+        first, second = sorted((row, int(self._at[row])))
+        return first, second, float(self._most[row])
+
+    def join(self, first: int, second: int, value: NDArray[np.float64]) -> None:
+        """Make `second` part of `first`, which is now worth `value` with each other one."""
+        value = value.copy()
+        value[[first, second]] = -np.inf
+        self._value[first] = self._value[:, first] = value
+        self._value[second] = self._value[:, second] = -np.inf
+        lost = (self._at == first) | (self._at == second)
+        lost[[first, second]] = True
+        ahead = (value > self._most) | ((value == self._most) & (first < self._at))
+        self._at[ahead], self._most[ahead] = first, value[ahead]
+        self._at[lost] = self._value[lost].argmax(axis=1)
+        self._most[lost] = self._value[lost].max(axis=1)
+
+
+def _members(linked: Labels, labels: Labels) -> Any:
+    """(communities, texts), 1 where the text is in the community; sparse, `linked` alone."""
+    return sparse.csr_matrix((np.ones(len(labels)), (labels, np.arange(len(labels)))))[linked]
 
 
 def _between(graph: Any, labels: Labels) -> Any:
