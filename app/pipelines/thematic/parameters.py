@@ -130,14 +130,16 @@ def parse_request(
     max_answers: int = MAX_ANSWERS,
     llm: Mapping[str, Any] | None = None,
     llm_origins: Sequence[str] = (),
+    embedding_base_url: str | None = None,
 ) -> Request:
     """Check a payload and fill in the defaults.
 
     Args:
         payload: the job's.
         max_answers: more are refused.
-        llm: the operator's keys of LLMSettings.
-        llm_origins: servers that a payload may name beside the operator's own.
+        llm: the operator's keys of LLMSettings, and `models` (see Operator).
+        llm_origins: addresses that a payload may name beside the operator's own.
+        embedding_base_url: the operator's own server of embeddings.
 
     Raises:
         ParameterError: naming key, value and remedy of the first thing that is wrong.
@@ -145,7 +147,7 @@ def parse_request(
     refuse_unknown(payload, _KEYS)
     dataset_id = _dataset(payload)
     answers = () if dataset_id is not None else _answers(payload, max_answers)
-    parameters = _parameters(payload, Operator(llm or {}, llm_origins))
+    parameters = _parameters(payload, Operator(llm or {}, llm_origins, embedding_base_url))
     text_columns = _text_columns(payload)
     id_column = text(payload, "id_column")
     group_by = columns(payload, "group_by")
