@@ -15,6 +15,7 @@ from app.pipelines.thematic.checking import (
     ParameterError,
     choice,
     integer,
+    kind,
     line,
     number,
     refuse_unknown,
@@ -108,7 +109,7 @@ def address(payload: Mapping[str, Any], prefix: str, operator: Operator) -> str 
         return None
     given = place(url)
     if given is None:
-        raise ParameterError(f"{prefix}base_url", "(an address)", _PLAINLY)
+        raise ParameterError(f"{prefix}base_url", url, _PLAINLY)
     if not operator.allows(given, for_embedding=prefix == "embedding."):
         remedy = "the operator allows no such address; HAULAGE_LLM_ORIGINS lists those allowed"
         raise ParameterError(f"{prefix}base_url", url, remedy)
@@ -129,7 +130,8 @@ def llm_settings(payload: Mapping[str, Any], operator: Operator) -> LLMSettings 
     """
     given = payload.get("llm", {})
     if not isinstance(given, Mapping):
-        raise ParameterError("llm", given, f"give an object with the keys {', '.join(LLM_KEYS)}")
+        remedy = f"give an object with the keys {', '.join(LLM_KEYS)}"
+        raise ParameterError("llm", kind(given), remedy)
     refuse_unknown(given, LLM_KEYS, "llm.")
     refuse_unknown(operator.llm, (*LLM_KEYS, "models"), "llm.")
     address(given, "llm.", operator)
@@ -163,7 +165,7 @@ def _refuse_another_key(given: Mapping[str, Any], operator: Operator, prefix: st
     variable = given.get("api_key_env")
     if variable is not None and variable != operator.llm.get("api_key_env"):
         remedy = "leave it out; only the operator says which variable holds the key"
-        raise ParameterError(f"{prefix}api_key_env", "(a name)", remedy)
+        raise ParameterError(f"{prefix}api_key_env", variable, remedy)
 
 
 def _refuse_other_prices(given: Mapping[str, Any], operator: Operator) -> None:
@@ -204,15 +206,14 @@ def _checked(merged: Mapping[str, Any]) -> LLMSettings:
     given = {name: value for name, value in merged.items() if value is not None}
     base_url = line(given, "base_url", prefix, longest=500) or ""
     if place(base_url) is None:
-        raise ParameterError("llm.base_url", "(an address)", _PLAINLY)
+        raise ParameterError("llm.base_url", base_url, _PLAINLY)
     model = line(given, "model", prefix, longest=200)
     if model is None:
         raise ParameterError("llm.model", None, "name the model")
     variable = line(given, "api_key_env", prefix, longest=128)
     if variable is not None and not _VARIABLE.fullmatch(variable):
-        # Not shown: whoever mistakes it for the key itself puts the key here.
         remedy = "give the name of an environment variable, never the key"
-        raise ParameterError("llm.api_key_env", "(a text)", remedy)
+        raise ParameterError("llm.api_key_env", variable, remedy)
     return LLMSettings(
         base_url=base_url,
         model=model,
