@@ -47,7 +47,8 @@ def kind(value: object) -> object:
             return "(an object)"
         case list() | tuple():
             return "(a list)"
-    return f"({type(value).__name__})"
+        case _:
+            return f"({type(value).__name__})"
 
 
 def _presentable(name: str, value: object) -> object:
