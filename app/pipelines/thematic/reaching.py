@@ -80,8 +80,9 @@ class Operator:
 
     def allows(self, given: Place, *, for_embedding: bool) -> bool:
         """Whether a payload may name this address."""
-        own = place(self.llm.get("base_url"))
-        if given in (own, place(self.embedding_base_url) if for_embedding else own):
+        if given == place(self.llm.get("base_url")):
+            return True
+        if for_embedding and given == place(self.embedding_base_url):
             return True
         return any(each.allows(given) for each in map(place, self.addresses) if each is not None)
 
@@ -177,7 +178,8 @@ def _refuse_other_prices(given: Mapping[str, Any], operator: Operator) -> None:
 
 def _refuse_another_model(given: Mapping[str, Any], operator: Operator) -> None:
     """What the operator's prices and `max_cost` say of one model is wrong of another."""
-    own = [name for name in (operator.llm.get("model"), *operator.llm.get("models", ())) if name]
+    more = operator.llm.get("models") or ()
+    own = [name for name in (operator.llm.get("model"), *more) if name]
     is_priced = any(operator.llm.get(name) is not None for name in (*_PRICES, "max_cost"))
     if is_priced and given.get("model") not in (None, *own):
         remedy = f"the operator's prices are for {', '.join(own) or 'no model'}"
