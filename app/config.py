@@ -144,8 +144,12 @@ def _parse_list(value: Any) -> Any:
 
 
 def _checked_address(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+    try:
+        parts = urlsplit(value)
+        is_plain = parts.port != 0 and not re.search(r"[?#%@;\\\s]", value)
+    except ValueError:
+        is_plain = False
+    if not is_plain or parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError("write it as https://host:port/v1; a key never stands in it")
     return value
 
@@ -249,7 +253,8 @@ class Settings(BaseSettings):
     pipelines: Annotated[dict[str, Any], NoDecode, BeforeValidator(_parse_pipelines)] = Field(
         default_factory=dict,
         description="More pipelines: `name=package.module:Class`, or JSON with constructor "
-        'arguments: `{"name": {"target": "package.module:Class", "arguments": {"size": 3}}}`.',
+        'arguments: `{"name": {"target": "package.module:Class", "arguments": {"size": 3}}}`. '
+        "Under `thematic` with its own target they are added to what `HAULAGE_LLM_*` say.",
     )
     llm_base_url: _Address | None = Field(
         default=None,
@@ -264,8 +269,9 @@ class Settings(BaseSettings):
     )
     llm_origins: Annotated[list[_Address], NoDecode, BeforeValidator(_parse_list)] = Field(
         default_factory=list,
-        description="Further servers that a job may name as `llm.base_url` or "
-        "`embedding.base_url`, divided by commas; they get the same key.",
+        description="Further base URLs that a job may name as `llm.base_url` or "
+        "`embedding.base_url`, divided by commas; one without a path stands for `/v1` there and "
+        "below. For `llm` they get the same key, for `embedding` none.",
     )
     start_method: Literal["forkserver", "spawn"] = Field(
         default="forkserver" if platform.system() == "Linux" else "spawn",

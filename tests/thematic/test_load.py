@@ -9,7 +9,7 @@ from thematic.recording import RecordingContext
 
 from app.domain.errors import DatasetError
 from app.domain.jobs import Dataset
-from app.pipelines.thematic.load import MAX_GROUPS, Answers, asked, load
+from app.pipelines.thematic.load import MAX_GROUP_NAME, MAX_GROUPS, Answers, asked, load
 from app.pipelines.thematic.parameters import ParameterError, parse_request
 
 STORED = "0192d3a4-0000-7000-8000-000000000001"
@@ -143,6 +143,22 @@ def test_a_column_of_free_text_is_no_group() -> None:
     rows = [{"text": "a", "g": str(number)} for number in range(MAX_GROUPS + 1)]
     with pytest.raises(ParameterError, match="different values"):
         inline({"answers": rows, "group_by": ["g"]})
+
+
+def test_the_name_of_a_group_is_no_long_text() -> None:
+    rows = [{"text": "a", "g": "g" * (MAX_GROUP_NAME + 1)}]
+    with pytest.raises(ParameterError, match="at most 200 characters") as caught:
+        inline({"answers": rows, "group_by": ["g"]})
+    assert caught.value.name == "answers[0].g"
+    rows[0]["g"] = "g" * MAX_GROUP_NAME
+    assert inline({"answers": rows, "group_by": ["g"]}).groups == {"g": ["g" * MAX_GROUP_NAME]}
+
+
+@pytest.mark.parametrize("answers", [[{"text": "a"}, "my own words"], [{"text": ["my own words"]}]])
+def test_an_error_shows_no_answer(answers: list[Any]) -> None:
+    with pytest.raises(ParameterError) as caught:
+        inline({"answers": answers})
+    assert "my own words" not in str(caught.value)
 
 
 def test_a_dataset_tells_its_columns_questions_and_file() -> None:

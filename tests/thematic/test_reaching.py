@@ -7,7 +7,7 @@ import pytest
 from app.pipelines.thematic.parameters import ParameterError, Parameters, parse_request
 
 OWN = {"base_url": "https://llm.example/v1", "model": "large", "api_key_env": "THE_KEY"}
-ORIGINS = ["http://127.0.0.1:8080", "https://other.example/"]
+ORIGINS = ["http://127.0.0.1:8080", "https://other.example/", "https://third.example/openai/v2"]
 
 
 def parsed(payload: dict[str, Any], **operator: Any) -> Parameters:
@@ -35,9 +35,10 @@ def test_keywords_mode_has_no_model() -> None:
     "url",
     [
         "https://llm.example/v1",
-        "https://LLM.example:443/another/path",
+        "https://LLM.example:443/v1/",
         "http://127.0.0.1:8080/v1",
-        "https://other.example",
+        "https://other.example/v1/tenant-7",
+        "https://third.example/openai/v2",
     ],
 )
 def test_a_payload_may_name_the_servers_that_the_operator_allows(url: str) -> None:
@@ -58,7 +59,31 @@ def test_a_payload_may_name_the_servers_that_the_operator_allows(url: str) -> No
         "https://user:secret@llm.example/v1",
         "https://llm.example\\@evil.example/v1",
         "https://llm.example/v1?to=evil",
+        "https://llm.example/v1?",
         "https://llm.example/v1#x",
+        "https://llm.example/v1#",
+        "https://llm.example/api/pull#",
+        "https://llm.example/api/pull?",
+        "https://llm.example",
+        "https://llm.example/v1/more",
+        "https://llm.example/V1",
+        "https://llm.example/v1/..",
+        "https://llm.example/api/../v1",
+        "https://llm.example//v1",
+        "https://llm.example/v1//",
+        "https://llm.example/%76%31",
+        "https://llm.example/v1;x",
+        " https://llm.example/v1",
+        "https://llm.exa\u217fple/v1",
+        "https://other.example",
+        "https://other.example/api/pull",
+        "https://other.example/v1/../api/pull",
+        "https://other.example/v1/./x",
+        "https://other.example/v1/%2e%2e/api/pull",
+        "https://other.example/v1/..;/api/pull",
+        "https://other.example/v11",
+        "https://third.example/v1",
+        "https://third.example/openai/v2/more",
         "http://127.0.0.1:8081/v1",
         "http://169.254.169.254/latest/meta-data",
         "file:///etc/passwd",
@@ -81,6 +106,13 @@ def test_any_other_server_is_refused(part: str, url: Any) -> None:
     error = refused({part: given})
     assert error.name == f"{part}.base_url"
     assert "secret" not in str(error)
+
+
+def test_the_operators_embedding_server_is_no_llm_server() -> None:
+    embedding = {"backend": "endpoint", "base_url": "http://vectors.example/v1", "model": "e"}
+    operator = {"embedding_base_url": embedding["base_url"]}
+    assert parsed({"embedding": embedding}, **operator).embedding_api_key_env is None
+    assert refused({"llm": {"base_url": embedding["base_url"]}}, **operator).name == "llm.base_url"
 
 
 def test_without_an_operators_word_no_server_may_be_named() -> None:
@@ -120,6 +152,42 @@ def test_bounds_can_only_be_lowered(own: int | None, wished: int | None, granted
         operator = {**OWN, **({name: own} if own is not None else {})}
         llm = parsed({"llm": {name: wished}}, llm=operator).llm
         assert getattr(llm, name) == granted
+
+
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [
+        ("concurrency", 4),
+        ("max_retries", 5),
+        ("timeout_seconds", 120.0),
+        ("max_output_tokens", 2_048),
+    ],
+)
+def test_effort_can_only_be_lowered_where_the_llm_is_the_operators(
+    name: str, default: float
+) -> None:
+    def granted(wished: float, **own: float) -> Any:
+        return getattr(parsed({"llm": {name: wished}}, llm={**OWN, **own}).llm, name)
+
+    assert granted(default - 1) == default - 1
+    assert granted(default + 1) == default
+    assert granted(default + 1, **{name: default + 2}) == default + 1
+    assert granted(default + 1, **{name: default - 2}) == default - 2
+    own_server = {"base_url": "http://127.0.0.1:8080/v1", "model": "m", name: default + 1}
+    assert getattr(parsed({"llm": own_server}, llm={}).llm, name) == default + 1
+
+
+@pytest.mark.parametrize("bound", [{"prompt_price": 2.0}, {"max_cost": 1.0}], ids=str)
+def test_the_operators_prices_are_for_the_operators_models(bound: dict[str, float]) -> None:
+    own = {**OWN, **bound}
+    error = refused({"llm": {"model": "dear"}}, llm=own)
+    assert error.name == "llm.model"
+    assert "large" in error.remedy
+    for model in ("large", "small"):
+        llm = parsed({"llm": {"model": model}}, llm={**own, "models": ["small"]}).llm
+        assert llm is not None
+        assert llm.model == model
+    assert refused({"llm": {"models": ["dear"]}}, llm=own).name == "llm.models"
 
 
 def test_the_operators_prices_stand() -> None:
@@ -176,6 +244,6 @@ def test_where_the_model_is_changes_no_outcome() -> None:
         request = parse_request({"answers": ["a"], "llm": llm}, llm=OWN, llm_origins=ORIGINS)
         return request.fingerprint, request.params_hash
 
-    assert hashes() == hashes(base_url=ORIGINS[0], concurrency=1, timeout_seconds=3)
+    assert hashes() == hashes(base_url=ORIGINS[2], concurrency=1, timeout_seconds=3)
     assert hashes() != hashes(model="small")
     assert hashes() != hashes(temperature=1)

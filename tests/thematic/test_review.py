@@ -64,6 +64,7 @@ def material() -> tuple[Prepared, Embedded, Discovered, Labels]:
         sources=["llm"] * 4,
         subdescriptions=[None] * 8,
         subsources=["llm"] * 8,
+        model="coder",
     )
     return prepared, embedded, found, labels
 
@@ -103,6 +104,15 @@ async def test_near_doubles_are_joined_under_the_larger_ones_name() -> None:
     assert (outcome.applied, outcome.ignored) == (1, 0)
     assert sorted(outcome.labels.subnames[:4]) == ["Part A1", "Part A2", "Part B1", "Part B2"]
     assert outcome.found.parent_of[:4] == [0] * 4
+
+
+@pytest.mark.parametrize(
+    "said", [{"merge": [["T01", "T02"]]}, {"split": ["T03"]}, {"vague": ["T01"]}], ids=str
+)
+async def test_who_gave_the_names_is_known_whatever_the_review_changes(
+    said: dict[str, Any],
+) -> None:
+    assert (await reviewed(suggesting(**said))).labels.model == "coder"
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from support.fake_llm import FakeLLM
-from thematic.coder import good, stage
+from thematic.coder import good, lying, stage
 from thematic.recording import BrokenOffError, RecordingContext
 from thematic.surveys import analyse, problems, topics
 
-from app.pipelines.thematic import pipeline
+from app.pipelines.thematic import pipeline, review
 from app.pipelines.thematic.parameters import SOURCES, ParameterError, parse_request
 from app.pipelines.thematic.pipeline import STAGES, ThematicAnalysis
 
@@ -94,6 +94,29 @@ def test_names_of_a_model_are_taken_over_with_who_gave_them() -> None:
     assert result["usage"]["cost"] == 0
 
 
+@pytest.mark.parametrize("at", ["review", "insights"])
+def test_names_that_a_review_has_changed_are_taken_over_with_who_gave_them(
+    at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(review, "DOUBLES", -1.0)  # these few answers have no real doubles
+
+    def join_two(answer: Any, shown: dict[str, Any]) -> Any:
+        return {**answer, "merge": [sorted(theme["id"] for theme in shown["themes"])[:2]]}
+
+    kept: dict[str, str] = {}
+    with FakeLLM(lying("review", join_two)) as llm:
+        defaults = {"llm": {"base_url": llm.url, "model": "fake"}}
+        first = asyncio.run(
+            ThematicAnalysis(defaults=defaults).run(payload(), RecordingContext(kept))
+        )
+    assert any(theme["merged_from"] for theme in first["themes"])
+    result = analyse(starting(at, mode="keywords"), context(kept))
+    assert problems(result, GIVEN) == []
+    assert result["themes"] == first["themes"]
+    for labelling in (first["labelling"], result["labelling"]):
+        assert (labelling["method"], labelling["model"]) == ("llm", "fake")
+
+
 def test_a_retried_job_needs_the_other_one_no_more(old: dict[str, str]) -> None:
     kept: dict[str, str] = {}
     broken = RecordingContext(kept, break_off_at="quotes", of_jobs={OLD: old})
@@ -107,26 +130,92 @@ def test_a_retried_job_needs_the_other_one_no_more(old: dict[str, str]) -> None:
 def test_a_job_may_start_from_one_that_did_so_itself(old: dict[str, str]) -> None:
     kept: dict[str, str] = {}
     analyse(starting("embed", max_themes=2), context(old, kept))
-    result = analyse(starting("discover"), context(kept))
+    result = analyse(starting("discover", max_themes=2), context(kept))
     assert sum(theme["parent"] is None for theme in result["themes"]) == 2
 
 
+def masked(*phrases: str) -> dict[str, Any]:
+    return {"redact": {"custom": list(phrases)}}
+
+
 @pytest.mark.parametrize(
-    ("change", "at", "said"),
+    ("change", "at", "name", "instead"),
     [
-        ({"answers": topics(19)}, "load", "another input"),
-        ({"id_column": None}, "load", "another input"),
-        ({"question": "What was bad?"}, "prepare", "another input"),
-        ({"group_by": ["topic"]}, "load", "another input"),
-        ({"codebook": [{"name": "Food"}]}, "embed", "another codebook"),
-        ({"codebook": [{"name": "Food"}]}, "discover", "another codebook"),
+        (masked("lunch"), "prepare", "redact", "load"),
+        (masked("lunch"), "discover", "redact", "load"),
+        ({"redact": {"emails": False}}, "insights", "redact", "load"),
+        ({"embedding": {"backend": "minilm-int8"}}, "embed", "embedding", "prepare"),
+        ({"codebook": [{"name": "Food"}]}, "discover", "codebook", "prepare"),
+        ({"max_themes": 2}, "discover", "max_themes", "embed"),
+        ({"min_theme_size": 2}, "quotes", "min_theme_size", "embed"),
+        ({"granularity": "fine"}, "discover", "granularity", "embed"),
+        ({"seed": 1}, "discover", "seed", "embed"),
+        ({"context": "Of patients."}, "name", "context", "discover"),
+        ({"stance": True}, "assign", "stance", "review"),
+        ({"quotes_per_theme": 1}, "quotes", "quotes_per_theme", "assign"),
+    ],
+    ids=str,
+)
+def test_a_setting_is_never_ignored_because_its_stage_is_taken_over(
+    change: dict[str, Any], at: str, name: str, instead: str, old: dict[str, str]
+) -> None:
+    with pytest.raises(ParameterError) as caught:
+        analyse(starting(at, **change), context(old))
+    assert caught.value.name == "start_from.stage"
+    assert f"made with another {name}" in caught.value.remedy
+    assert f"start from {instead!r}" in caught.value.remedy
+    if name != "embedding":  # the other model is for another test
+        assert analyse(starting(instead, **change), context(old))["themes"]
+
+
+def test_words_to_mask_reach_no_model_through_the_stages_of_another_job(
+    old: dict[str, str],
+) -> None:
+    with FakeLLM(good) as llm:
+        defaults = {"llm": {"base_url": llm.url, "model": "fake"}}
+        analysis = ThematicAnalysis(defaults=defaults)
+        for at in ("prepare", "embed", "discover"):
+            given = starting(at, mode="full", **masked("lunch"))
+            with pytest.raises(ParameterError, match="another redact"):
+                asyncio.run(analysis.run(given, context(old)))
+        assert not llm.calls
+        given = starting("load", mode="full", **masked("lunch"))
+        asyncio.run(analysis.run(given, context(old)))
+        assert llm.calls
+        assert not any("lunch" in json.dumps(call.request).lower() for call in llm.calls)
+
+
+def test_what_a_job_has_taken_over_is_checked_again_when_it_is_retried(
+    old: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: dict[str, str] = {}
+    with pytest.raises(BrokenOffError):
+        analyse(
+            starting("discover"), RecordingContext(kept, break_off_at="name", of_jobs={OLD: old})
+        )
+    with pytest.raises(ParameterError, match="another redact"):
+        analyse(starting("discover", **masked("lunch")), RecordingContext(kept))
+    with pytest.raises(ParameterError, match="another input"):
+        analyse(starting("discover", answers=topics(19)), RecordingContext(kept))
+    monkeypatch.setattr(pipeline, "VERSION", "99.0")
+    with pytest.raises(ParameterError, match=r"this is 99\.0"):
+        analyse(starting("discover"), RecordingContext(kept))
+
+
+@pytest.mark.parametrize(
+    ("change", "at"),
+    [
+        ({"answers": topics(19)}, "load"),
+        ({"id_column": None}, "load"),
+        ({"question": "What was bad?"}, "prepare"),
+        ({"group_by": ["topic"]}, "load"),
     ],
 )
 def test_stages_of_other_input_are_refused(
-    change: dict[str, Any], at: str, said: str, old: dict[str, str]
+    change: dict[str, Any], at: str, old: dict[str, str]
 ) -> None:
     given = {key: value for key, value in starting(at, **change).items() if value is not None}
-    with pytest.raises(ParameterError, match=said) as caught:
+    with pytest.raises(ParameterError, match="another input") as caught:
         analyse(given, context(old))
     assert caught.value.name == "start_from.job"
 

@@ -10,40 +10,70 @@ from app.domain.errors import GiveUpError
 class ParameterError(GiveUpError):
     """A value in the payload is unknown, missing or out of bounds.
 
+    The message is kept with the job and shown to whoever may see it. So it never holds what may be
+    a secret: texts under names like "api_key", addresses, words to mask, and the inside of objects
+    and lists.
+
     Attributes:
         name: the key, with its place ("redact.emails", "answers[3]").
-        value: what was found there.
+        value: what was found there, as far as it may be shown.
         remedy: what would be accepted.
     """
 
     def __init__(self, name: str, value: object, remedy: str) -> None:
-        shown = repr(value)
-        super().__init__(
-            f"{name}={shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '…'}: {remedy}"
-        )
+        value = _presentable(name, value)
+        super().__init__(f"{_cut(name)}={_cut(repr(value))}: {remedy}")
         self.name = name
         self.value = value
         self.remedy = remedy
 
 
+NOT_SHOWN: Final = "(not shown)"
 _SHOWN: Final = 80
+_MAY_BE_SECRET: Final = re.compile(
+    r"key|secret|token|passw|credential|auth|url|redact\.custom", re.IGNORECASE
+)
 _SIGNS_OF_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def kind(value: object) -> object:
+    """What a value is, for errors about one that should have been an object or a list."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return "(a text)"
+        case Mapping():
+            return "(an object)"
+        case list() | tuple():
+            return "(a list)"
+        case _:
+            return f"({type(value).__name__})"
+
+
+def _presentable(name: str, value: object) -> object:
+    if not isinstance(value, str):
+        return kind(value)
+    return NOT_SHOWN if _MAY_BE_SECRET.search(name) else value
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], prefix: str = "") -> None:
     """Refuse the first key that is not in `known`."""
     for key in given:
         if key not in known:
-            raise ParameterError(
-                f"{prefix}{key}", given[key], f"unknown key; known: {', '.join(known)}"
-            )
+            remedy = f"unknown key; known: {', '.join(known)}"
+            raise ParameterError(f"{prefix}{key}", NOT_SHOWN, remedy)
 
 
 def mapping(payload: Mapping[str, Any], name: str, known: tuple[str, ...]) -> Mapping[str, Any]:
     """An object with no other keys than `known`; empty where it is absent."""
     value = payload.get(name, {})
     if not isinstance(value, Mapping):
-        raise ParameterError(name, value, f"give an object with the keys {', '.join(known)}")
+        raise ParameterError(name, kind(value), f"give an object with the keys {', '.join(known)}")
     refuse_unknown(value, known, f"{name}.")
     return value
 
@@ -114,7 +144,16 @@ def columns(payload: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """A list of column names, each once."""
     value = payload.get(name, [])
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise ParameterError(name, value, "give a list of column names")
+        raise ParameterError(name, kind(value), "give a list of column names")
+    if len(value) > MAX_COLUMNS or any(len(column) > MAX_COLUMN for column in value):
+        remedy = f"give at most {MAX_COLUMNS} columns of at most {MAX_COLUMN:,} characters"
+        raise ParameterError(name, value, remedy)
     if len(set(value)) != len(value):
         raise ParameterError(name, value, "name each column once")
     return tuple(value)
+
+
+MAX_COLUMN: Final = 1_000
+"""Of a column's name: in exports of surveys it is the whole question."""
+
+MAX_COLUMNS: Final = 50

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.pipelines.thematic.checking import ParameterError, line, refuse_unknown, text
+from app.pipelines.thematic.checking import ParameterError, kind, line, refuse_unknown, text
 
 MAX_CODES: Final = 100
 NOT_THEMES: Final = ("other", "non-answer")
@@ -27,13 +27,13 @@ def given_codes(payload: Mapping[str, Any]) -> tuple[Code, ...]:
     """
     given = payload.get("codebook", [])
     if not isinstance(given, list | tuple) or len(given) > MAX_CODES:
-        raise ParameterError("codebook", given, f"give a list of at most {MAX_CODES} themes")
+        raise ParameterError("codebook", kind(given), f"give a list of at most {MAX_CODES} themes")
     codes = []
     taken = set(NOT_THEMES)
     for at, entry in enumerate(given):
         place = f"codebook[{at}]"
         if not isinstance(entry, Mapping):
-            raise ParameterError(place, entry, "give an object with name and definition")
+            raise ParameterError(place, kind(entry), "give an object with name and definition")
         refuse_unknown(entry, ("name", "definition"), f"{place}.")
         name = line(entry, "name", f"{place}.", longest=100)
         if name is None:

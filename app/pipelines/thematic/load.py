@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from app.pipelines.interface import PipelineContext
+from app.pipelines.thematic.checking import kind
 from app.pipelines.thematic.parameters import MAX_ANSWERS, ParameterError, Request
 
 DEFAULT_COLUMN: Final = "text"
 MAX_GROUPS: Final = 50
+MAX_GROUP_NAME: Final = 200
 """Distinct values of a group_by column; more is a free text or an id, not a group."""
 
 NO_GROUP: Final = "(none)"
@@ -158,7 +160,7 @@ def _refuse_columns_without_objects(request: Request) -> None:
 def _row(index: int, item: object) -> Mapping[str, Any]:
     if not isinstance(item, Mapping):
         raise ParameterError(
-            f"answers[{index}]", item, "give all answers as texts or all as objects"
+            f"answers[{index}]", kind(item), "give all answers as texts or all as objects"
         )
     return item
 
@@ -209,7 +211,11 @@ def _groups(rows: Sequence[Mapping[str, Any]], column: str) -> list[str]:
         value = row.get(column)
         if not isinstance(value, str | int | float | bool | None):
             raise ParameterError(f"answers[{index}].{column}", value, "give a text or a number")
-        values.append(NO_GROUP if value is None else str(value).strip() or NO_GROUP)
+        name = "" if value is None else str(value).strip()
+        if len(name) > MAX_GROUP_NAME:
+            remedy = f"the name of a group has at most {MAX_GROUP_NAME} characters"
+            raise ParameterError(f"answers[{index}].{column}", kind(value), remedy)
+        values.append(name or NO_GROUP)
     distinct = len(set(values))
     if distinct > MAX_GROUPS:
         raise ParameterError(

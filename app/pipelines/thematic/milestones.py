@@ -62,7 +62,8 @@ class Basis:
     Attributes:
         version: of the recipe.
         settings: stage -> the parameters that its outcome depends on beside earlier stages.
-        fixed: what two jobs must have in common to share a stage: name -> (hash, first stage).
+        fixed: what two jobs must have in common to share a stage: name -> (hash, first stage that
+            depends on it).
     """
 
     version: str
@@ -164,21 +165,38 @@ class Milestones:
             return None
         own = await self._context.load_checkpoint(stage)
         if isinstance(own, dict) and own.get("from") == start.job:
+            self._check(stage, own, start)
             return own
         kept = await self._context.load_checkpoint(stage, of_job=start.job)
         if not isinstance(kept, dict) or "key" not in kept:
             remedy = f"this job has no finished stage {stage!r}; start from an earlier one"
             raise ParameterError("start_from.job", start.job, remedy)
+        self._check(stage, kept, start)
+        own = {**kept, "from": start.job}
+        await self._context.save_checkpoint(stage, own)
+        return own
+
+    def _check(self, stage: str, kept: Mapping[str, Any], start: StartFrom) -> None:
+        """Refuse what was made by another program, from another input or with other settings.
+
+        A setting is never ignored because its stage is taken over: it may be one of privacy.
+        """
         if kept.get("version") != self._basis.version:
             remedy = f"it was made by version {kept.get('version')}, this is {self._basis.version}"
             raise ParameterError("start_from.job", start.job, remedy)
         for name, fixed in self._fixed(stage).items():
-            if kept.get("fixed", {}).get(name) != fixed:
+            if kept.get("fixed", {}).get(name) == fixed:
+                continue
+            first = self._order.index(self._basis.fixed[name][1])
+            if first == 0:
                 remedy = f"its {stage!r} was made from another {name}; give the same one"
                 raise ParameterError("start_from.job", start.job, remedy)
-        own = {**kept, "from": start.job}
-        await self._context.save_checkpoint(stage, own)
-        return own
+            instead = self._order[first - 1]
+            remedy = (
+                f"its {stage!r} was made with another {name}; give the same one, or start from "
+                f"{instead!r}"
+            )
+            raise ParameterError("start_from.stage", start.stage, remedy)
 
     def _fixed(self, stage: str) -> dict[str, str]:
         at = self._order.index(stage)

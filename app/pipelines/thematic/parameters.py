@@ -13,11 +13,13 @@ from typing import Any, Final
 
 from app.pipelines.llm.interface import LLMSettings
 from app.pipelines.thematic.checking import (
+    MAX_COLUMN,
     ParameterError,
     choice,
     columns,
     flag,
     integer,
+    kind,
     line,
     mapping,
     refuse_unknown,
@@ -41,6 +43,7 @@ MAX_ANSWERS: Final = 50_000
 """The nearest neighbours are searched exactly: work grows with the square of the answers."""
 
 MAX_QUESTIONS: Final = 20
+MAX_QUESTION: Final = 2_000
 MAX_PHRASES: Final = 500
 MAX_PHRASE: Final = 100
 
@@ -130,14 +133,16 @@ def parse_request(
     max_answers: int = MAX_ANSWERS,
     llm: Mapping[str, Any] | None = None,
     llm_origins: Sequence[str] = (),
+    embedding_base_url: str | None = None,
 ) -> Request:
     """Check a payload and fill in the defaults.
 
     Args:
         payload: the job's.
         max_answers: more are refused.
-        llm: the operator's keys of LLMSettings.
-        llm_origins: servers that a payload may name beside the operator's own.
+        llm: the operator's keys of LLMSettings, and `models` (see Operator).
+        llm_origins: addresses that a payload may name beside the operator's own.
+        embedding_base_url: the operator's own server of embeddings.
 
     Raises:
         ParameterError: naming key, value and remedy of the first thing that is wrong.
@@ -145,9 +150,9 @@ def parse_request(
     refuse_unknown(payload, _KEYS)
     dataset_id = _dataset(payload)
     answers = () if dataset_id is not None else _answers(payload, max_answers)
-    parameters = _parameters(payload, Operator(llm or {}, llm_origins))
+    parameters = _parameters(payload, Operator(llm or {}, llm_origins, embedding_base_url))
     text_columns = _text_columns(payload)
-    id_column = text(payload, "id_column")
+    id_column = text(payload, "id_column", longest=MAX_COLUMN)
     group_by = columns(payload, "group_by")
     question, questions = _questions(payload, text_columns)
     settings = {
@@ -201,6 +206,39 @@ def stage_settings(request: Request) -> dict[str, Any]:
         "stance": [model, given.stance],
         "insights": model,
     }
+
+
+def shared_settings(request: Request) -> dict[str, tuple[str, str]]:
+    """What jobs that share stages have in common: key -> hash, first stage that depends on it.
+
+    Not `mode` and `llm`: that another model goes on from here is what stages are shared for, and
+    the result tells which one has named what.
+    """
+    given = request.parameters
+    by_stage: dict[str, dict[str, Any]] = {
+        "prepare": {"redact": asdict(given.redact)},
+        "embed": {
+            "embedding": [
+                given.embedding_backend,
+                given.embedding_base_url,
+                given.embedding_model,
+            ],
+            "codebook": [[code.name, code.definition] for code in given.codebook],
+        },
+        "discover": {
+            "max_themes": given.max_themes,
+            "min_theme_size": given.min_theme_size,
+            "granularity": given.granularity,
+            "seed": given.seed,
+        },
+        "name": {"context": given.context},
+        "assign": {"stance": given.stance},
+        "quotes": {"quotes_per_theme": given.quotes_per_theme},
+    }
+    shared = {"input": (request.input_hash, "load")}
+    for stage, settings in by_stage.items():
+        shared |= {name: (digest(value), stage) for name, value in settings.items()}
+    return shared
 
 
 def outcome_settings(llm: LLMSettings | None) -> dict[str, Any] | None:
@@ -302,7 +340,7 @@ def _parameters(payload: Mapping[str, Any], operator: Operator) -> Parameters:
 def _answers(payload: Mapping[str, Any], max_answers: int) -> Sequence[Any]:
     answers = payload.get("answers")
     if not isinstance(answers, list | tuple):
-        raise ParameterError("answers", answers, "give a list of texts or of objects")
+        raise ParameterError("answers", kind(answers), "give a list of texts or of objects")
     if len(answers) > max_answers:
         raise ParameterError(
             "answers", f"{len(answers)} answers", f"at most {max_answers}; split or sample them"
@@ -314,7 +352,9 @@ def _dataset(payload: Mapping[str, Any]) -> str | None:
     if "dataset" not in payload:
         return None
     if "answers" in payload:
-        raise ParameterError("dataset", payload["dataset"], "give either answers or a dataset")
+        raise ParameterError(
+            "dataset", kind(payload["dataset"]), "give either answers or a dataset"
+        )
     return _uuid(mapping(payload, "dataset", ("id",)), "id", "dataset.")
 
 
@@ -338,7 +378,7 @@ def _uuid(given: Mapping[str, Any], name: str, prefix: str) -> str:
 def _text_columns(payload: Mapping[str, Any]) -> tuple[str, ...]:
     """The columns of answers; none where the input is to tell."""
     if not isinstance(payload.get("text_column"), list | tuple):
-        column = text(payload, "text_column")
+        column = text(payload, "text_column", longest=MAX_COLUMN)
         return () if column is None else (column,)
     given = columns(payload, "text_column")
     if not 0 < len(given) <= MAX_QUESTIONS:
@@ -352,8 +392,9 @@ def _questions(
     """One question for all answers, or one per column of answers."""
     given = payload.get("question")
     if not isinstance(given, Mapping):
-        return text(payload, "question"), {}
-    if not 0 < len(given) <= MAX_QUESTIONS or not all(isinstance(key, str) for key in given):
+        return text(payload, "question", longest=MAX_QUESTION), {}
+    are_columns = all(isinstance(key, str) and len(key) <= MAX_COLUMN for key in given)
+    if not 0 < len(given) <= MAX_QUESTIONS or not are_columns:
         remedy = f"give a text, or an object of 1 to {MAX_QUESTIONS} columns with their questions"
         raise ParameterError("question", given, remedy)
     questions = {}
@@ -361,7 +402,7 @@ def _questions(
         if text_columns and column not in text_columns:
             remedy = f"no column of answers; text_column names {', '.join(text_columns)}"
             raise ParameterError(f"question.{column}", given[column], remedy)
-        question = text(given, column, "question.")
+        question = text(given, column, "question.", longest=MAX_QUESTION)
         if question is None:
             raise ParameterError(f"question.{column}", None, "give the question's text")
         questions[column] = question

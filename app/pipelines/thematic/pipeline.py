@@ -53,8 +53,9 @@ class ThematicAnalysis:
     Args:
         max_answers: more are refused.
         defaults: payload keys that a job may leave out, e.g. {"granularity": "coarse"}; those of
-            "llm" are the operator's word on servers, key, prices and bounds.
-        llm_origins: further servers ("https://llm.example:8443") that a payload may name.
+            "llm" are the operator's word on server, key, models, prices and bounds.
+        llm_origins: further base URLs ("https://llm.example:8443/openai/v1") that a payload may
+            name; one without a path stands for `/v1` there and below.
     """
 
     def __init__(
@@ -67,8 +68,8 @@ class ThematicAnalysis:
         self._max_answers = max_answers
         self._defaults = dict(defaults or {})
         self._llm = self._defaults.pop("llm", None) or {}
-        own = self._defaults.get("embedding", {}).get("base_url")
-        self._llm_origins = [*llm_origins, *([own] if own else [])]
+        self._embedding_base_url = (self._defaults.get("embedding") or {}).get("base_url")
+        self._llm_origins = llm_origins
 
     async def run(self, payload: Mapping[str, Any], context: PipelineContext) -> dict[str, Any]:
         """Analyse `payload["answers"]` and return a result of schema `themes/1` as JSON.
@@ -86,6 +87,7 @@ class ThematicAnalysis:
             max_answers=self._max_answers,
             llm=self._llm,
             llm_origins=self._llm_origins,
+            embedding_base_url=self._embedding_base_url,
         )
         _pin_threads()
         # Here and not above: the numeric libraries read their thread count when first imported.

@@ -17,6 +17,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from app.pipelines.llm import Message, as_data
 
 SHOWN_CHARACTERS: Final = 600  # of an answer; beyond them it is cut for the model
+SHOWN_OF_QUESTION: Final = 2_000  # a dataset may tell many, of any length
+SHOWN_OF_CONTEXT: Final = 4_000
 
 _RULES: Final = (
     "You help to code free-text answers of a survey. The user's message is one JSON document of "
@@ -42,7 +44,10 @@ class Survey:
 
     def facts(self) -> dict[str, str]:
         """As part of a question's document."""
-        given = {"question": self.question, "about_the_survey": self.context}
+        given = {
+            "question": shown(self.question or "", SHOWN_OF_QUESTION),
+            "about_the_survey": shown(self.context or "", SHOWN_OF_CONTEXT),
+        }
         return {name: value for name, value in given.items() if value}
 
 
@@ -59,9 +64,9 @@ def reads_like_an_instruction(text: str) -> bool:
     return _INSTRUCTION.search(text) is not None
 
 
-def shown(text: str) -> str:
-    """The answer as the model gets it."""
-    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
+def shown(text: str, most: int = SHOWN_CHARACTERS) -> str:
+    """The answer, or whatever else it is, as the model gets it."""
+    return text if len(text) <= most else text[:most] + "…"
 
 
 def one_of(names: Sequence[str]) -> Any:

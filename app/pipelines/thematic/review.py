@@ -220,6 +220,7 @@ class _Structure:
                 subnames=_apart([each[0] for each in subs]),
                 subdescriptions=[each[1] for each in subs],
                 subsources=[each[2] for each in subs],
+                model=labels.model,
                 lost=labels.lost,
             ),
             merged_from=[

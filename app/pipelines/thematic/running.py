@@ -34,7 +34,7 @@ from app.pipelines.thematic import (
 from app.pipelines.thematic.asker import Asker
 from app.pipelines.thematic.endpoint import Endpoint
 from app.pipelines.thematic.milestones import Basis, Cost, Milestones, Report
-from app.pipelines.thematic.parameters import Request, digest, stage_settings
+from app.pipelines.thematic.parameters import Request, shared_settings, stage_settings
 from app.pipelines.thematic.prompts import Survey
 
 _Outcome = TypeVar("_Outcome")
@@ -82,15 +82,10 @@ class _Run:
         self._parameters = request.parameters
         self._context = context
         self._version = version
-        codes = [[code.name, code.definition] for code in request.parameters.codebook]
-        fixed = {
-            "input": (request.input_hash, "load"),
-            "codebook": (digest(codes), "embed"),
-        }
         self.asker = Asker(self._open, None if self._parameters.llm else "no LLM configured")
         self._milestones = Milestones(
             context,
-            Basis(version, stage_settings(request), fixed),
+            Basis(version, stage_settings(request), shared_settings(request)),
             starts,
             request.start_from,
             self.asker.cost,
