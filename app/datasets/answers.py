@@ -38,6 +38,7 @@ def read_answers(
     id_column: str | None = None,
     header_rows: int | None = None,
     sheet: str | None = None,
+    encoding: str | None = None,
     max_bytes: int = MAX_BYTES,
     max_rows: int = MAX_ROWS,
 ) -> AnswerTable:
@@ -47,7 +48,12 @@ def read_answers(
         DatasetError: the file cannot be read, a named column is not in it, or none holds texts.
     """
     table = read_table(
-        source, header_rows=header_rows, sheet=sheet, max_bytes=max_bytes, max_rows=max_rows
+        source,
+        header_rows=header_rows,
+        sheet=sheet,
+        encoding=encoding,
+        max_bytes=max_bytes,
+        max_rows=max_rows,
     )
     if not table.rows:
         raise DatasetError("there is a header and no row below it")

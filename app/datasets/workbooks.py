@@ -16,7 +16,7 @@ from datetime import date, datetime, time, timedelta
 from typing import Any, Final, Protocol
 from xml.parsers import expat
 
-from app.datasets.delimited import Record
+from app.datasets.delimited import MAX_CELLS, Record
 from app.domain.errors import DatasetError
 
 ZIP_MARK: Final = b"PK\x03\x04"
@@ -25,9 +25,6 @@ OLD_MARK: Final = b"\xd0\xcf\x11\xe0"
 
 MAX_UNZIPPED: Final = 256 * 1024 * 1024
 MAX_ENTRIES: Final = 5_000
-MAX_CELLS: Final = 5_000_000
-"""Rows times columns from the sheet's first cell to its last filled one."""
-
 MAX_TEXT: Final = 128 * 1024 * 1024
 """Bytes of all cells, each counted as often as it is shown."""
 
@@ -186,6 +183,7 @@ def _entries(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _refuse_large(rows: int, columns: int, text: int) -> None:
+    """Both counted from the sheet's first cell to its last filled one."""
     if rows * columns > MAX_CELLS:
         raise DatasetError(
             f"a sheet spans {rows} rows and {columns} columns, more than {MAX_CELLS} cells; delete "
