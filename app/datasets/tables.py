@@ -310,7 +310,7 @@ def _json_cell(name: str, cell: Any, number: int, unit: str) -> str:
 
 def _without_personal(table: Table) -> Table:
     found = table.detected
-    dropped = personal_columns(table.columns, found.questions)
+    dropped = personal_columns(table.columns, found.questions, table.rows)
     if not dropped:
         return table
     columns = [name for name in table.columns if name not in dropped]

@@ -211,6 +211,27 @@ PERSONAL_NAMES = [
     "What is your name?",
     "Email Address [Open-Ended Response]",
     "External Data Reference",
+    "Please give your contact details [Name]",
+    "Please give your contact details [Email Address]",
+    "Please give your contact details [Phone Number]",
+    "Please give your contact details [Address]",
+    "Contact details - Email",
+    "Contact details: Full name",
+    "Name (optional)",
+    "Email (optional)",
+    "Optional: your name",
+    "Phone (if applicable)",
+    "Your name*",
+    "Address",
+    "Your address",
+    "ZIP/Postal Code",
+    "Cell phone",
+    "tel",
+    "Contact email address",
+    "E-Mail-Adresse",
+    "Vorname",
+    "Nachname",
+    "Telefon",
 ]
 HARMLESS_NAMES = [
     "Service name",
@@ -225,6 +246,12 @@ HARMLESS_NAMES = [
     "Contact",
     "Comments on our phone service",
     "UserLanguage",
+    "Optional",
+    "Name of the service",
+    "Our web address",
+    "Which of these? [Website]",
+    "What could be better? - Phone service",
+    "Hotel",
 ]
 
 
@@ -240,6 +267,54 @@ def test_columns_that_identify_nobody_are_kept(name: str) -> None:
     table = read_table(f'id,"{name}",text\n1,x,y\n'.encode())
     assert table.columns == ["id", name, "text"]
     assert table.detected.dropped_columns == ()
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ("a.b@example.org", "c@d.example.com", "none"),
+        ("07700 900123", "+44 (0)20 7946 0018", ""),
+        ("(555) 123-4567", "555-123-4567", "1 555 123 4567"),
+        ("030/1234567", "0049 30 1234567", "no"),
+    ],
+)
+def test_columns_of_addresses_and_numbers_are_dropped_and_listed(cells: tuple[str, ...]) -> None:
+    rows = "".join(f'{number},"{cell}",fine\n' for number, cell in enumerate(cells))
+    assert read_table(f"id,how,text\n{rows}".encode()).detected.dropped_columns == ("how",)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ("114523456789", "114523456790", "114523456791"),
+        ("2026-01-02", "2026-01-02 10:30:00", "01.02.2026"),
+        ("20260102103000", "1767348600", "1767348600.25"),
+        ("000000123", "000000124", "000000125"),
+        ("a@b.example", "write to me: c@d.example", "call 07700 900123"),
+        ("51.5012345", "-0.1412345", "1,234,567.89"),
+        ("10-15", "100-200-3000", "0.123456789"),
+        ("", "", ""),
+    ],
+)
+def test_columns_of_other_numbers_are_kept(cells: tuple[str, ...]) -> None:
+    rows = "".join(f'{number},"{cell}",fine\n' for number, cell in enumerate(cells))
+    assert read_table(f"id,how,text\n{rows}".encode()).detected.dropped_columns == ()
+
+
+@pytest.mark.parametrize("ticks", [("Email", ""), ("1", "0"), ("Yes", "No")])
+def test_options_to_tick_are_kept(ticks: tuple[str, str]) -> None:
+    rows = "".join(f"{number},{tick},fine\n" for number, tick in enumerate(ticks))
+    data = f"id,How may we reach you? [Email],text\n{rows}"
+    assert read_table(data.encode()).detected.dropped_columns == ()
+
+
+def test_contact_details_below_a_question_are_dropped() -> None:
+    data = (
+        "ResponseId,Q1,Q2_1,Q2_2\n"
+        "Response ID,Why?,Contact details - Name,Contact details - Email\n"
+        "R_1,because,Ann,a@b.example\n"
+    )
+    assert read_table(data.encode()).detected.dropped_columns == ("Q2_1", "Q2_2")
 
 
 def test_personal_columns_can_be_kept() -> None:
@@ -300,7 +375,7 @@ def test_a_json_list_that_cannot_be_read_is_refused(data: str, said: str) -> Non
 def test_a_csv_may_begin_with_a_bracket() -> None:
     assert read_table(b"[id],text\n1,a\n").columns == ["[id]", "text"]
     assert read_table(b"[1],text\n1,a\n").columns == ["[1]", "text"]
-    assert read_table(b"[" * 100_000 + b"\na\n", drop_personal=False).rows
+    assert read_table(b"[" * 100_000 + b"\na\n").rows
 
 
 def test_rows_times_columns_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
