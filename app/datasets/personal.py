@@ -36,7 +36,6 @@ _TICKS: Final = frozenset(
     {
         "1",
         "0",
-        "x",
         "yes",
         "no",
         "true",
