@@ -5,6 +5,9 @@ from typing import Final
 
 from app.domain.errors import DatasetError
 
+FALLBACK: Final = "cp1252"
+"""Of what is no UTF-8: what Excel writes on Windows, or any other, which cannot be told."""
+
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -34,7 +37,7 @@ def decode(data: bytes, encoding: str | None = None) -> tuple[str, str]:
     try:
         return data.decode("utf-8"), "utf-8"
     except UnicodeDecodeError:
-        return _strict(data, "cp1252"), "cp1252"
+        return _strict(data, FALLBACK), FALLBACK
 
 
 def _known(encoding: str) -> str:
