@@ -93,11 +93,11 @@ def test_what_is_stored_is_what_was_read(file: Path, database_url: str) -> None:
 
 
 def test_a_cell_that_cannot_be_stored_is_told_with_its_place(file: Path, database_url: str) -> None:
-    lines = file.with_suffix(".jsonl")
-    lines.write_text('{"text": "fine"}\n{"text": "a\\u0000b"}\n')
+    table = read_table(file)
+    rows = [{**table.rows[0]}, {**table.rows[1], "text": "a\x00b"}]
 
     with pytest.raises(DatasetError, match="row 2, column 'text'"):
-        store(lines)
+        stored_dataset("answers.csv", table, rows)
 
     assert value(database_url, "select count(*) from haulage.datasets") == 0
 
