@@ -175,7 +175,9 @@ def analyse(
 
 def _writable(path: Path | None) -> Path | None:
     """The path if it can be written there; said before the run rather than after it."""
-    if path is not None and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+    if path is None or path.exists():  # what is there, /dev/stdout as well, click has looked at
+        return path
+    if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
         raise click.BadParameter(f"{str(path.parent)!r} is no folder that can be written to")
     return path
 

@@ -59,7 +59,10 @@ def read_answers(
         raise DatasetError("there is a header and no row below it")
     for name in (text_column, id_column):
         if name in table.detected.dropped_columns:
-            raise DatasetError(f"column {name!r} identifies people and is left out; rename it")
+            raise DatasetError(
+                f"column {name!r} identifies people and is left out; rename it, or remove the "
+                "addresses and numbers in it"
+            )
         if name is not None and name not in table.columns:
             raise DatasetError(f"no column {name!r}; found: {', '.join(table.columns)}")
     if id_column is not None and not _is_unique(table, id_column):
