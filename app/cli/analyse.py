@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from app.cli.client import Client, own_service
 from app.cli.storing import stored_dataset
 from app.cli.themes import show, show_summary
 from app.datasets.answers import AnswerTable, read_answers
+from app.datasets.decoding import FALLBACK
 from app.domain.errors import HaulageError
 from app.results.themes import ThemesResult
 from app.results.verifying import verify
@@ -51,6 +53,11 @@ class LLMChoice:
         return {f"HAULAGE_LLM_{name.upper()}": value for name, value in self._given.items()}
 
     @property
+    def is_without_key(self) -> bool:
+        """Whether a server is named without a key; it gets none that is set for another one."""
+        return self.base_url is not None and self.api_key_env is None
+
+    @property
     def _given(self) -> dict[str, str]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
@@ -78,6 +85,13 @@ class StageOfJob(click.ParamType[dict[str, str]]):
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--column", help="Column with the answers; found by its content if not named.")
 @click.option("--id-column", help="Column with a unique id per row.")
+@click.option(
+    "--header-rows",
+    type=click.IntRange(0, 3),
+    help="Rows above the first answer; found by their content if not given.",
+)
+@click.option("--sheet", help="Sheet of a workbook; the first visible one if not named.")
+@click.option("--encoding", help="Encoding of a text file, such as cp1250; found if not named.")
 @click.option("--group-by", multiple=True, help="Column to compare groups by; may be repeated.")
 @click.option("--question", help="What people were asked.")
 @click.option("--limit", type=click.IntRange(min=1), help="Only the first LIMIT rows.")
@@ -95,13 +109,17 @@ class StageOfJob(click.ParamType[dict[str, str]]):
 @click.option("--url", help="A running Haulage; without it one is started for this command.")
 @click.option(
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    callback=lambda _context, _option, path: _writable(path),
     help="Write the result here (JSON).",
 )
 def analyse(
     file: Path,
     column: str | None,
     id_column: str | None,
+    header_rows: int | None,
+    sheet: str | None,
+    encoding: str | None,
     group_by: tuple[str, ...],
     question: str | None,
     limit: int | None,
@@ -112,17 +130,34 @@ def analyse(
     output: Path | None,
     **parameters: Any,
 ) -> None:
-    """Find the themes in FILE (CSV, TSV or JSON lines) of free-text answers."""
+    """Find the themes in FILE (CSV, TSV, JSON, JSON lines, XLSX or ODS) of free-text answers."""
     began = time.monotonic()
     console = Console()
     llm = LLMChoice(llm_base_url, llm_model, llm_api_key_env)
-    answers = read_answers(file, text_column=column, id_column=id_column)
+    answers = read_answers(
+        file,
+        text_column=column,
+        id_column=id_column,
+        header_rows=header_rows,
+        sheet=sheet,
+        encoding=encoding,
+    )
+    # A name of a file is bytes; what of it is no UTF-8 can be neither shown nor stored.
+    name = os.fsencode(file.name).decode("utf-8", "replace")
     rows = answers.table.rows[:limit]
     payload = _payload(answers, group_by, question, parameters)
-    console.print(f"{len(rows):,} answers from {escape(file.name)}, column {answers.text_column!r}")
+    console.print(
+        f"{len(rows):,} answers from {escape(name)}, column {escape(repr(answers.text_column))}"
+    )
+    if encoding is None and answers.table.detected.encoding == FALLBACK:
+        console.print(
+            f"! {escape(name)} is no UTF-8 and was read as {FALLBACK}: if letters look wrong, "
+            "say --encoding",
+            style="yellow",
+        )
     with _service(url, llm, console) as address, Client(address) as client:
         if url is None:
-            payload["dataset"] = {"id": stored_dataset(file, answers.table, rows)}
+            payload["dataset"] = {"id": stored_dataset(name, answers.table, rows)}
         else:
             payload |= {"answers": _inline(rows, payload), **llm.as_payload}
         job_id = client.enqueue("thematic", payload)
@@ -132,10 +167,28 @@ def analyse(
     _check(result, answers, rows)
     show(result, console)
     if output is not None:
-        output.write_text(json.dumps(stored, ensure_ascii=False, indent=2) + "\n", "utf-8")
+        _write(output, stored, job_id)
         console.print(f"Result written to {escape(str(output))}")
     _show_next_steps(job_id, url, console)
     show_summary(result, time.monotonic() - began, console)
+
+
+def _writable(path: Path | None) -> Path | None:
+    """The path if it can be written there; said before the run rather than after it."""
+    if path is None or path.exists():  # what is there, /dev/stdout as well, click has looked at
+        return path
+    if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+        raise click.BadParameter(f"{str(path.parent)!r} is no folder that can be written to")
+    return path
+
+
+def _write(path: Path, result: Any, job_id: str) -> None:
+    try:
+        path.write_text(json.dumps(result, ensure_ascii=False, indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise HaulageError(
+            f"{path} cannot be written: {error.strerror}; the result is that of job {job_id} still"
+        ) from error
 
 
 def _payload(
@@ -173,7 +226,8 @@ def _service(url: str | None, llm: LLMChoice, console: Console) -> Iterator[str]
         yield url
         return
     with console.status("starting PostgreSQL and Haulage"), contextlib.ExitStack() as stack:
-        address = stack.enter_context(own_service(llm.as_settings))
+        service = own_service(llm.as_settings, llm_without_key=llm.is_without_key)
+        address = stack.enter_context(service)
         stopping = stack.pop_all()
     with stopping:
         yield address

@@ -67,11 +67,12 @@ class Client:
 
 
 @contextlib.contextmanager
-def own_service(settings: Mapping[str, str]) -> Iterator[str]:
+def own_service(settings: Mapping[str, str], *, llm_without_key: bool = False) -> Iterator[str]:
     """The URL of a `haulage serve` of our own on a free port; it ends with us, even killed.
 
     Args:
         settings: environment variables that it has beside ours.
+        llm_without_key: it sends none, whatever the environment and its files say.
     """
     environment = {
         **os.environ,
@@ -82,6 +83,8 @@ def own_service(settings: Mapping[str, str]) -> Iterator[str]:
         "HAULAGE_SHUTDOWN_GRACE_SECONDS": "0",
     }
     command = [sys.executable, "-m", "app", "serve", "--port", "0", "--until-stdin-ends"]
+    if llm_without_key:
+        command.append("--llm-without-key")
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             command,

@@ -1,15 +1,20 @@
 """`haulage analyse`: what it sends where, without any service."""
 
 import contextlib
+import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
 from click.testing import CliRunner, Result
 
+from app import main
 from app.cli import analyse as module
 from app.cli.analyse import analyse
+from app.cli.serve import serve
 from app.cli.themes import costs, named_by
 from app.datasets.tables import Table
 from app.domain.errors import HaulageError
@@ -28,6 +33,8 @@ class Desk:
         self.file.write_text(ROWS)
         self.payload: dict[str, Any] = {}
         self.settings: Mapping[str, str] | None = None
+        self.is_without_key = False
+        self.stored: tuple[str, Table, list[dict[str, str]]] | None = None
 
     def run(self, *options: str) -> Result:
         return CliRunner().invoke(analyse, [str(self.file), *options])
@@ -44,13 +51,14 @@ class Desk:
         pass
 
     @contextlib.contextmanager
-    def own_service(self, settings: Mapping[str, str]) -> Iterator[str]:
+    def own_service(self, settings: Mapping[str, str], *, llm_without_key: bool) -> Iterator[str]:
         self.settings = settings
+        self.is_without_key = llm_without_key
         yield "http://ours"
 
-    def stored_dataset(self, file: Path, table: Table, rows: list[dict[str, str]]) -> str:
+    def stored_dataset(self, name: str, table: Table, rows: list[dict[str, str]]) -> str:
         assert self.settings is not None, "the service brings the schema up to date"
-        assert (file, table.columns, len(rows)) == (self.file, ["id", "text", "ward"], 2)
+        self.stored = (name, table, rows)
         return DATASET
 
     def enqueue(self, pipeline: str, payload: dict[str, Any]) -> str:
@@ -87,6 +95,10 @@ def test_a_service_of_our_own_finds_the_answers_stored(desk: Desk) -> None:
     done = desk.run("--group-by", "ward")
 
     assert str(done.exception) == "the job failed: no"
+    assert desk.stored is not None
+    name, table, rows = desk.stored
+    assert (name, table.columns, len(rows)) == ("answers.csv", ["id", "text", "ward"], 2)
+    assert table.sha256 == hashlib.sha256(ROWS.encode()).hexdigest()
     assert desk.payload == {
         "dataset": {"id": DATASET},
         "text_column": "text",
@@ -141,6 +153,91 @@ def test_an_llm_is_a_setting_of_our_own_service_and_a_wish_to_another_one(
     }
     assert "llm" not in desk.payload
     assert "s3cret" not in str(desk.payload) + str(desk.settings)
+
+
+def test_a_server_that_is_named_gets_no_key_of_another_one(desk: Desk) -> None:
+    llm = ["--llm-base-url", "http://127.0.0.1:8080/v1", "--llm-model", "small"]
+    desk.run(*llm)
+    assert desk.is_without_key
+    desk.run(*llm, "--llm-api-key-env", "THEIR_KEY")
+    assert not desk.is_without_key
+    desk.run("--llm-model", "small")
+    assert not desk.is_without_key
+
+
+def test_a_service_without_key_has_none_of_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HAULAGE_LLM_API_KEY_ENV", "THEIR_KEY")
+    names: list[str | None] = []
+    monkeypatch.setattr(
+        main, "run", lambda _role, settings, **_: names.append(settings.llm_api_key_env)
+    )
+
+    for options in ([], ["--llm-without-key"]):
+        assert CliRunner().invoke(serve, options).exit_code == 0
+
+    assert names == ["THEIR_KEY", None]
+
+
+def test_how_the_file_is_read_can_be_said(desk: Desk) -> None:
+    desk.file.write_bytes("text\nza\u017c\u00f3\u0142\u0107\n".encode("cp1250"))
+    done = desk.run("--url", "http://theirs", "--encoding", "cp1250", "--header-rows", "0")
+
+    assert desk.payload["answers"] == [{"text": "text"}, {"text": "za\u017c\u00f3\u0142\u0107"}]
+    assert "was read as" not in done.output
+    refused = desk.run("--sheet", "One")
+    assert str(refused.exception) == "no sheet 'One': this is no workbook"
+
+
+def test_an_encoding_that_is_a_guess_is_told(desk: Desk) -> None:
+    assert "was read as" not in desk.run().output
+    desk.file.write_bytes("text\nCaf\u00e9\n".encode("cp1252"))
+    assert "answers.csv is no UTF-8 and was read as cp1252" in desk.run().output
+
+
+def test_a_name_that_is_no_utf_8_is_stored_without_what_is_wrong(desk: Desk) -> None:
+    desk.file = Path(os.fsdecode(os.fsencode(desk.file.parent) + b"/caf\xe9.csv"))
+    desk.file.write_text(ROWS)
+
+    assert "2 answers from caf\ufffd.csv" in desk.run().output
+    assert desk.stored is not None
+    assert desk.stored[0] == "caf\ufffd.csv"
+
+
+@pytest.mark.parametrize("output", ["absent/out.json", "answers.csv/out.json", "."])
+def test_an_output_that_cannot_be_written_is_refused_at_the_start(desk: Desk, output: str) -> None:
+    done = desk.run("--output", str(desk.file.parent / output))
+
+    assert done.exit_code == 2
+    assert "--output" in done.output
+    assert desk.payload == {}
+
+
+def test_an_output_that_cannot_be_written_at_the_end_names_the_job(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = desk.file.parent / "out"
+    folder.mkdir()
+
+    def result(*_: object) -> dict[str, Any]:
+        folder.rmdir()
+        return {}
+
+    monkeypatch.setattr(module, "_result", result)
+    monkeypatch.setattr(module, "ThemesResult", SimpleNamespace(model_validate=dict))
+    for shown in ("_check", "show"):
+        monkeypatch.setattr(module, shown, lambda *_: None)
+
+    done = desk.run("--output", str(folder / "out.json"))
+
+    assert isinstance(done.exception, HaulageError)
+    assert "cannot be written: No such file" in str(done.exception)
+    assert JOB in str(done.exception)
+
+
+def test_the_help_names_the_formats() -> None:
+    assert "JSON lines, XLSX or ODS" in CliRunner().invoke(analyse, ["--help"]).output
 
 
 @pytest.mark.parametrize("given", ["", "discover", f"{JOB}:", f"{JOB}", "42:discover"])

@@ -1,6 +1,8 @@
 """Files of answers as datasets, in a real database."""
 
 import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,7 @@ def file(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def store(file: Path, limit: int | None = None) -> str:
     table = read_table(file)
-    return stored_dataset(file, table, table.rows[:limit])
+    return stored_dataset(file.name, table, table.rows[:limit])
 
 
 def test_a_file_is_stored_without_what_identifies_people(file: Path, database_url: str) -> None:
@@ -61,6 +63,20 @@ def test_a_file_is_stored_once_as_long_as_it_is_read_alike(
     assert value(database_url, "select count(*) from haulage.datasets") == 4
 
 
+def test_two_files_that_can_be_read_once_are_two_datasets(tmp_path: Path, file: Path) -> None:
+    fifo = tmp_path / "63"
+    os.mkfifo(fifo)
+
+    def piped(text: str) -> str:
+        with ThreadPoolExecutor(1) as writer:
+            writer.submit(fifo.write_text, text)
+            return store(fifo)
+
+    first = piped(TEXT)
+    assert piped(TEXT.replace("kind", "rude")) != first
+    assert piped(TEXT) == store(file) == first
+
+
 def test_what_is_stored_is_what_was_read(file: Path, database_url: str) -> None:
     async def read() -> None:
         db = PostgresJobsDB(database_url, notify=False)
@@ -77,11 +93,11 @@ def test_what_is_stored_is_what_was_read(file: Path, database_url: str) -> None:
 
 
 def test_a_cell_that_cannot_be_stored_is_told_with_its_place(file: Path, database_url: str) -> None:
-    lines = file.with_suffix(".jsonl")
-    lines.write_text('{"text": "fine"}\n{"text": "a\\u0000b"}\n')
+    table = read_table(file)
+    rows = [{**table.rows[0]}, {**table.rows[1], "text": "a\x00b"}]
 
     with pytest.raises(DatasetError, match="row 2, column 'text'"):
-        store(lines)
+        stored_dataset("answers.csv", table, rows)
 
     assert value(database_url, "select count(*) from haulage.datasets") == 0
 

@@ -1,9 +1,20 @@
-import io
+import re
 import struct
-import zipfile
+import time
 
 import pytest
-from datasets.workbooks import archive, ods, ods_row, ods_text, table, text, xlsx
+from datasets.workbooks import (
+    archive,
+    links_of,
+    ods,
+    ods_row,
+    ods_text,
+    replaced,
+    table,
+    text,
+    with_entry,
+    xlsx,
+)
 
 from app.datasets import read_answers, read_table
 from app.datasets import workbooks as reading
@@ -61,6 +72,13 @@ def test_the_first_sheet_with_rows_is_read_or_a_named_one() -> None:
         read_table(b"a\nb\n", sheet="One")
 
 
+@pytest.mark.parametrize("state", ["hidden", "veryHidden"])
+def test_a_hidden_sheet_is_read_only_when_it_is_named(state: str) -> None:
+    book = xlsx(table([["a"], ["b"]]), SURVEY, states=(state, "visible"))
+    assert read_table(book).detected.sheet == "Two"
+    assert read_table(book, sheet="One").rows == [{"a": "b"}]
+
+
 def test_blank_rows_and_margins_are_passed_over() -> None:
     sheet = (
         f'<sheetData><row r="3">{text("B3", "text")}</row><row r="5">{text("B5", "x")}</row>'
@@ -105,6 +123,7 @@ def test_ods_is_read_as_well() -> None:
     assert (read.detected.format, read.detected.sheet) == ("workbook", "One")
 
 
+SHARED = '<sheetData><row r="1"><c r="A1" t="s">{}</c></row></sheetData>'
 FAR = f'<sheetData><row r="1">{text("A1", "x")}</row><row r="1048576">{{}}</row></sheetData>'
 LONG = "x" * 100_000
 
@@ -125,9 +144,59 @@ def test_a_sheet_that_spans_too_much_is_refused_unread(book: bytes) -> None:
         read_table(book)
 
 
+@pytest.mark.parametrize("prefix", ["a-b", "a.b", "\u00e9", "_"])
+def test_a_prefix_hides_no_cell(prefix: str) -> None:
+    sheet = re.sub(r"<(/?)(?=\w)", rf"<\1{prefix}:", FAR.format(text("XFD1048576", "x")))
+    with pytest.raises(DatasetError, match="cells; delete what is empty"):
+        read_table(xlsx(f'<x xmlns:{prefix}="x">{sheet}</x>'))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        'x:number-rows-repeated="1" table:number-rows-repeated="999999999"',
+        'table:number-rows-repeated="+999999999"',
+    ],
+)
+def test_no_repetition_is_hidden(row: str) -> None:
+    cells = ods_text("x", 16_384)
+    with pytest.raises(DatasetError, match=r"cells; delete|unclear number"):
+        read_table(ods(f"<table:table-row {row}>{cells}</table:table-row>"))
+
+
+@pytest.mark.parametrize("tag", ["<si>", "<row ", "<c ", '<c r="A1" t="s">'])
+def test_open_tags_without_end_do_not_take_long(tag: str) -> None:
+    began = time.process_time()
+    with pytest.raises(DatasetError, match="damaged"):
+        read_table(xlsx(SURVEY, strings=tag * 40_000))
+    assert time.process_time() - began < 5
+
+
+def test_a_part_that_is_read_in_another_encoding_is_refused() -> None:
+    hidden = f"<worksheet>{FAR.format(text('XFD1048576', 'x'))}</worksheet> "
+    disguised = "<a>".encode("utf-16-be") + hidden.encode() + "</a>".encode("utf-16-be")
+    for mark in (b"", b"\xfe\xff"):
+        with pytest.raises(DatasetError):
+            read_table(replaced(xlsx(SURVEY), "sheet1.xml", mark + disguised))
+
+
+def test_a_sheet_of_one_kind_cannot_pass_for_the_other() -> None:
+    hidden = f"<worksheet>{FAR.format(text('XFD1048576', 'x'))}</worksheet>"
+    links = re.sub("worksheets/sheet1.xml", "/content.xml", links_of(1))
+    book = replaced(xlsx(SURVEY), "workbook.xml.rels", links.encode())
+    with pytest.raises(DatasetError, match="cannot be read"):
+        read_table(with_entry(book, "content.xml", hidden.encode()))
+
+
+def test_parts_that_no_sheet_needs_may_be_unsound() -> None:
+    book = with_entry(xlsx(SURVEY), "xl/drawings/vmlDrawing1.vml", b"<xml><br></xml>")
+    book = with_entry(book, "customXml/item1.xml", "<a/>".encode("utf-16-le"))
+    assert len(read_table(book).rows) == 2
+
+
 def _repeated_text(monkeypatch: pytest.MonkeyPatch) -> bytes:
     monkeypatch.setattr(reading, "MAX_TEXT", 1_000_000)
-    cells = "".join(f'<row r="{n}"><c r="A{n}" t="s"><v> 0 </v></c></row>' for n in range(1, 12))
+    cells = "".join(f'<row r="{n}"><c r="A{n}" t="s"><v>0</v></c></row>' for n in range(1, 12))
     return xlsx(f"<sheetData>{cells}</sheetData>", strings=f"<si><t>{LONG}</t></si>")
 
 
@@ -175,16 +244,9 @@ def test_an_archive_with_a_wrong_directory_is_damaged() -> None:
 
 def test_what_was_not_measured_is_never_read() -> None:
     hidden = FAR.format(text("XFD1048576", "x"))
-    whole = xlsx(SURVEY)
-    file = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(file, "w") as new:
-        for entry in old.infolist():
-            content = old.read(entry)
-            if entry.filename.endswith("sheet1.xml"):
-                content = b"\x89PNG<worksheet>" + hidden.encode() + b"</worksheet>"
-            new.writestr(entry.filename, content)
+    content = b"\x89PNG<worksheet>" + hidden.encode() + b"</worksheet>"
     with pytest.raises(DatasetError, match="cannot be read"):
-        read_table(file.getvalue())
+        read_table(replaced(xlsx(SURVEY), "sheet1.xml", content))
 
 
 @pytest.mark.parametrize(
@@ -194,10 +256,17 @@ def test_what_was_not_measured_is_never_read() -> None:
         (b"\xd0\xcf\x11\xe0 and so on", "old or a protected workbook"),
         (archive({"word/document.xml": "<a/>"}), "no XLSX or ODS workbook"),
         (archive({f"{n}": "<a/>" for n in range(reading.MAX_ENTRIES + 1)}), "unpacks to more"),
-        (archive({"xl/workbook.xml": "<workbook"}), "cannot be read"),
+        (archive({"xl/workbook.xml": "<workbook"}), "damaged"),
         (xlsx("<sheetData><row><c><v>1</v></c></row></sheetData>"), "cells without a place"),
         (xlsx('<sheetData><row r="1"><c r="A1" t="s"><v>9</v></c></row></sheetData>'), "damaged"),
         (ods("<unclosed>"), "damaged"),
+        (xlsx(SHARED.format("<v> 0</v>")), "damaged"),
+        (xlsx(SHARED.format("<v>0<!-- -->1</v>")), "damaged"),
+        (xlsx(SHARED.format("<c/>")), "damaged"),
+        (xlsx("", strings="<si><si></si></si>"), "damaged"),
+        (xlsx("<si/>", strings="<si/>"), "damaged"),
+        (xlsx(SURVEY, start="<!DOCTYPE worksheet>"), "document type"),
+        (xlsx(SURVEY, start='<!DOCTYPE a [<!ENTITY b "c">]>'), "entities"),
         (archive({"content.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}), "entities"),
     ],
 )

@@ -23,19 +23,48 @@ def archive(entries: Mapping[str, str | bytes]) -> bytes:
     return file.getvalue()
 
 
-def xlsx(*sheets: str, names: tuple[str, ...] = ("One", "Two"), strings: str = "") -> bytes:
-    """A workbook of these sheets, each the inside of a `worksheet` element."""
-    numbers = range(1, len(sheets) + 1)
-    listed = "".join(
-        f'<sheet name="{name}" sheetId="{n}" r:id="r{n}"/>'
-        for n, name in zip(numbers, names, strict=False)
-    )
+def replaced(book: bytes, ending: str, content: bytes) -> bytes:
+    """The archive with other content where an entry's name ends so."""
+    with zipfile.ZipFile(io.BytesIO(book)) as old:
+        return archive(
+            {
+                entry.filename: content if entry.filename.endswith(ending) else old.read(entry)
+                for entry in old.infolist()
+            }
+        )
+
+
+def with_entry(book: bytes, name: str, content: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(book)) as old:
+        return archive(
+            {**{entry.filename: old.read(entry) for entry in old.infolist()}, name: content}
+        )
+
+
+def links_of(sheets: int) -> str:
+    """The relations of a workbook with so many sheets."""
     links = "".join(
         f'<Relationship Id="r{n}" Type="{_OFFICE}/worksheet" Target="worksheets/sheet{n}.xml"/>'
-        for n in numbers
+        for n in range(1, sheets + 1)
     )
     links += f'<Relationship Id="styles" Type="{_OFFICE}/styles" Target="styles.xml"/>'
     links += f'<Relationship Id="texts" Type="{_OFFICE}/sharedStrings" Target="sharedStrings.xml"/>'
+    return f'<Relationships xmlns="{_PACKAGE}">{links}</Relationships>'
+
+
+def xlsx(
+    *sheets: str,
+    names: tuple[str, ...] = ("One", "Two"),
+    states: tuple[str, ...] = ("visible", "visible"),
+    strings: str = "",
+    start: str = "",
+) -> bytes:
+    """A workbook of these sheets, each the inside of a `worksheet` element after `start`."""
+    numbers = range(1, len(sheets) + 1)
+    listed = "".join(
+        f'<sheet name="{name}" sheetId="{n}" state="{state}" r:id="r{n}"/>'
+        for n, name, state in zip(numbers, names, states, strict=False)
+    )
     return archive(
         {
             "[Content_Types].xml": "<Types/>",
@@ -43,13 +72,13 @@ def xlsx(*sheets: str, names: tuple[str, ...] = ("One", "Two"), strings: str = "
             f'Type="{_OFFICE}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
             "xl/workbook.xml": f'<workbook xmlns="{_MAIN}" xmlns:r="{_OFFICE}">'
             f"<sheets>{listed}</sheets></workbook>",
-            "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{_PACKAGE}">{links}'
-            "</Relationships>",
+            "xl/_rels/workbook.xml.rels": links_of(len(sheets)),
             "xl/styles.xml": _DATES,
             "xl/sharedStrings.xml": f'<sst xmlns="{_MAIN}">{strings}</sst>',
             "xl/media/image1.png": b"\x89PNG<c >\x00",
             **{
-                f"xl/worksheets/sheet{n}.xml": f'<worksheet xmlns="{_MAIN}">{sheet}</worksheet>'
+                f"xl/worksheets/sheet{n}.xml": f'{start}<worksheet xmlns="{_MAIN}">{sheet}'
+                "</worksheet>"
                 for n, sheet in zip(numbers, sheets, strict=True)
             },
         }
