@@ -10,11 +10,11 @@ from thematic.coder import Coder, asker, good, lying
 from app.pipelines.llm import LLMUnavailableError
 from app.pipelines.thematic.assign import Assigned
 from app.pipelines.thematic.counting import Tables
+from app.pipelines.thematic.figures import wrong_figures
 from app.pipelines.thematic.insights import Insights, Sentence, insights, sizes
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.load import Answers
 from app.pipelines.thematic.prompts import Survey
-from app.pipelines.thematic.quantities import wrong_figures
 from app.pipelines.thematic.quotes import Quotes, Slice
 from app.pipelines.thematic.wording import word
 from app.results.verifying import unexplained_figures

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from app.pipelines.llm import AnswerRejectedError, LLMError
 from app.pipelines.thematic.asker import Asks, reason
+from app.pipelines.thematic.figures import wrong_figures
 from app.pipelines.thematic.insights import Insights, Sentence, percent
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.prepare import clean
 from app.pipelines.thematic.prompts import Survey, bounded, messages, one_of
-from app.pipelines.thematic.quantities import wrong_figures
 
 MOST_SENTENCES: Final = 8
 MOST_FACTS: Final = 3
