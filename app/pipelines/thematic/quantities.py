@@ -13,31 +13,30 @@ _PARTS: Final = (
 )
 _ALL: Final = r"all|every|each|none|both|no|many|few|several|some|single|one"
 _OUTRIGHT: Final = (
-    r"most|mostly|majorit\w+|minorit\w+|nearly|almost|virtually|practically|millions?|billions?"
-    r"|trillions?|dozens?|scores|nobody|no one|everyone|everybody|everything|universal\w*"
-    r"|unanimous\w*|overwhelming\w*|predominant\w*|half of|vast"
+    r"most|mostly|majorit\w+|minorit\w+|millions?|billions?|trillions?|dozens?|nobody|no one"
+    r"|everyone|everybody|universally|unanimous\w*|overwhelmingly|predominantly"
 )
 _OF_ANY_KIND: Final = re.compile(
     # What a template has as one expression is allowed as that expression only.
     r"most often \w+|(?:\d+ )?(?:largest|biggest|smallest)"
     rf"|\b(?:{_NUMBERS}|{_PARTS}|{_ALL}|{_OUTRIGHT}"
-    r"|zero|nothing|nil|first|second|secondly|twice|thrice|double\w*|triple\w*|treble\w*"
+    r"|nearly|almost|virtually|practically|everything|scores|vast|zero|nothing|nil|first|second"
+    r"|secondly|twice|thrice|double\w*|triple\w*|treble\w*"
     r"|quadruple\w*|\w+fold|times|once|fewer|fewest|least|highest|lowest|main|mainly|largely|entire"
     r"|entirely|whole|always|never|numerous|countless|handful|couple|pair|bulk|rest|remainder"
-    r"|percentages?|points?|not|\w+n['\u2019]t|cannot|without|neither|nor|except|excluding|rise|rises|rising"
-    r"|rose|risen|fall|falls|falling|fell|fallen|grow|grows|growing|grew|grown|increas\w+|decreas\w+"
+    r"|percentages?|points?|not|\w+n['\u2019]t|cannot|without|neither|nor|except|excluding"
+    r"|rise|rises|rising|rose|risen|fall|falls|falling|fell|fallen|grow|grows|growing|grew|grown|increas\w+|decreas\w+"
     r"|declin\w+|drop\w*)\b"
     r"|\b(?:over|under|above|below|beyond|than|up to|about|around|roughly|approximately|only|just)"
     r"(?=\s+\d)",
     re.IGNORECASE,
 )
 _PEOPLE: Final = (
-    r"(?:of\b|the (?:people|patients|answers)|people|persons?|patients?|respondents?|participants?"
-    r"|answers?|responses?|comments?|employees?|customers?|students?|visitors?|guests?|residents?"
+    r"(?:people|persons?|patients?|respondents?|participants?|answers|responses|comments|employees?|customers?|students?|visitors?|guests?|residents?"
     r"|users?|staff members|members|them|who|say|complain|praise)\b"
 )
 _OF_PEOPLE: Final = re.compile(
-    rf"\b(?:{_OUTRIGHT})\b|\b(?:{_NUMBERS}|{_PARTS}|{_ALL}|\d[\d.,]*)\s+(?:\w+\s+)?{_PEOPLE}"
+    rf"\b(?:{_OUTRIGHT})\b|\b(?:{_NUMBERS}|{_PARTS}|{_ALL}|\d[\d.,]*)\s+(?:of\b|(?:\w+\s+)?{_PEOPLE})"
     r"|\d\s*(?:%|per\s?cent)",
     re.IGNORECASE,
 )
