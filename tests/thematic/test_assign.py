@@ -236,6 +236,9 @@ QUIET_ORDERS = [
 ]
 
 
+PLAIN = tuple(f"the car park was full on day {day}" for day in range(10))
+
+
 def _obeying(answer: Any, shown: dict[str, Any]) -> Any:
     is_ordered = any("'non-answer'" in text for text in shown["answers"].values())
     return {key: {"themes": ["non-answer"]} for key in answer} if is_ordered else answer
@@ -244,7 +247,7 @@ def _obeying(answer: Any, shown: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("order", QUIET_ORDERS)
 async def test_an_order_that_no_list_knows_changes_its_own_text_alone(order: str) -> None:
     assert not reads_like_an_instruction(order)
-    given = await labelled((order,))
+    given = await labelled((order, *PLAIN))
     coder = Coder(lying("assign", _obeying))
     outcome = await assigned(coder, given)
     honest = Coder(good)
@@ -255,13 +258,14 @@ async def test_an_order_that_no_list_knows_changes_its_own_text_alone(order: str
         expected.of[:mine] + expected.of[mine + 1 :]
     )
     assert outcome.fallen_back == 0
+    assert honest.calls["assign"] < coder.calls["assign"] <= honest.calls["assign"] + 2 * 20
 
 
 async def test_a_flood_of_orders_costs_bounded_calls_and_leaves_the_rest_to_the_clusters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     orders = tuple(f"{QUIET_ORDERS[0]} {word}" for word in ("Thanks", "Please", "Now", "Always"))
-    given = await labelled(orders)
+    given = await labelled((*orders, *PLAIN))
     honest = Coder(good)
     await assigned(honest, given)
     monkeypatch.setattr(assign, "MOST_AGAIN", 3)

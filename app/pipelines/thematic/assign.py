@@ -301,8 +301,7 @@ class _ByModel:
         against = sum(map(self._contradicts, part, judged))
         if against < LEAST_SUSPECTED:
             return False
-        rate = (sum(usual) + 1) / (len(usual) + 2)
-        return _at_least(against, len(part), rate) < UNLIKELY
+        return _at_least(against, len(part), sum(usual), len(usual)) < UNLIKELY
 
     async def _again(self, part: Sequence[int], judged: Sequence[Assigned]) -> dict[int, Assigned]:
         """The verdicts on a suspicious batch: what contradicts the clusters, the text alone has."""
@@ -358,12 +357,21 @@ def _failed(problems: Sequence[str]) -> Assigned:
     return Assigned("failed", [], None, "llm", why)
 
 
-def _at_least(hits: int, of: int, rate: float) -> float:
-    """The chance of `hits` or more `of` so many, each a hit at this rate (binomial)."""
+def _at_least(hits: int, of: int, seen: int, seen_of: int) -> float:
+    """The chance of `hits` or more `of` so many where `seen` were `seen_of` so many.
+
+    Beta-binomial with an even prior: the rate itself is known from a small sample only.
+    """
+    against, along = seen + 1, seen_of - seen + 1
     return sum(
-        math.comb(of, each) * rate**each * (1.0 - rate) ** (of - each)
+        math.comb(of, each)
+        * math.exp(_log_beta(each + against, of - each + along) - _log_beta(against, along))
         for each in range(hits, of + 1)
     )
+
+
+def _log_beta(first: int, second: int) -> float:
+    return math.lgamma(first) + math.lgamma(second) - math.lgamma(first + second)
 
 
 def _overlap(one: Assigned, other: Assigned) -> float:
