@@ -17,7 +17,7 @@ ROUNDING: Final = 0.00011
 _METHODS: Final = ("cluster", "similarity", "llm", "codebook")
 _STANCES: Final = ("positive", "negative", "mixed", "neutral")
 _COUNTED: Final = ("llm_calls", "cached_calls", "prompt_tokens", "completion_tokens", "retries")
-_FIGURE: Final = re.compile(r"\d[\d,]*(?:\.\d+)?")
+_FIGURE: Final = re.compile(r"[-\u2212]?\d[\d,]*(?:\.\d+)?\w*")  # 12k is not 12
 
 
 def verify(result: ThemesResult, answers: Mapping[str, str]) -> list[str]:
@@ -55,13 +55,13 @@ def unexplained_figures(
     plain = re.sub(r"“[^”]*”", "", text)
     computed = {figure for value in numbers.values() for figure in _figures(value)}
     found = [figure.rstrip(",") for figure in _FIGURE.findall(plain)]
-    return [figure for figure in found if figure.replace(",", "") not in computed]
+    return [figure for figure in found if figure not in computed]
 
 
 def _figures(value: float) -> tuple[str, ...]:
     """How a computed value may be written: as a count, or a share as a percentage."""
     if isinstance(value, int):
-        return (str(value),)
+        return str(value), f"{value:,}"
     return f"{100 * value:.0f}", f"{100 * value:.1f}"
 
 

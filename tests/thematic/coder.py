@@ -142,7 +142,11 @@ def _sentences(request: Mapping[str, Any]) -> Any:
     return {
         "sentences": [
             {
-                "text": re.sub(r"^The largest theme is", "Most speak of", fact["says"]),
+                "text": re.sub(
+                    r"^The largest theme is",
+                    "More answers than on any other theme are on",
+                    fact["says"],
+                ),
                 "facts": [key],
             }
             for key, fact in list(facts.items())[:3]

@@ -10,7 +10,8 @@ from thematic.coder import Coder, asker, good, lying
 from app.pipelines.llm import LLMUnavailableError
 from app.pipelines.thematic.assign import Assigned
 from app.pipelines.thematic.counting import Tables
-from app.pipelines.thematic.insights import Insights, insights, sizes
+from app.pipelines.thematic.figures import wrong_figures
+from app.pipelines.thematic.insights import Insights, Sentence, insights, sizes
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.load import Answers
 from app.pipelines.thematic.prompts import Survey
@@ -118,7 +119,9 @@ async def test_sentences_that_hold_come_first_and_templates_fill_the_rest() -> N
     assert sources == sorted(sources)
     assert sources.count("llm") == 3
     assert len(outcome.insights) == len(by_template().insights)
-    assert outcome.insights[0]["text"].startswith("Most speak of “Friendly staff”")
+    assert outcome.insights[0]["text"].startswith(
+        "More answers than on any other theme are on “Friendly"
+    )
     assert outcome.insights[0]["theme_ids"] == ["T02"]
     assert outcome.insights[0]["evidence"] == ["r45"]
     assert coder.calls["insights"] == 1
@@ -131,6 +134,7 @@ async def test_sentences_that_hold_come_first_and_templates_fill_the_rest() -> N
         "“Friendly staff” was named by 80 people, which is 42.6 per cent of them.",
         "“Friendly staff” is what people speak of more than of anything else.",
         '"Friendly staff" comes up in 80 answers.',
+        "The largest theme is “Friendly staff” (80 answers, 43 %).",
     ],
 )
 async def test_what_the_facts_say_may_be_said_in_other_words(text: str) -> None:
@@ -149,6 +153,27 @@ LIES = {
     "a number in words": "“Friendly staff” comes up in eighty answers.",
     "half": "Nearly half of the answers speak of “Friendly staff”.",
     "a majority": "The majority speaks of “Friendly staff”.",
+    "nearly all": "Most answers, indeed nearly every one, complain about “Friendly staff”.",
+    "zero": "Zero answers speak of “Friendly staff”, 80 do.",
+    "a sixth": "A sixth of the answers speak of “Friendly staff”.",
+    "an eighth": "An eighth of the answers speak of “Friendly staff”.",
+    "one of all": "Exactly one answer in 188 speaks of “Friendly staff”.",
+    "several dozen": "Several dozen answers speak of “Friendly staff”.",
+    "no other": "No answer but 80 speaks of “Friendly staff”.",
+    "a denial": "Of 188 answers 43 % do not speak of “Friendly staff”.",
+    "more than that": "More than 80 answers speak of “Friendly staff”.",
+    "thousands": "“Friendly staff” was raised by 80k people.",
+    "billions": "“Friendly staff” was raised by 80 billion people.",
+    "a decimal comma": "“Friendly staff” was raised by 8,0 people.",
+    "a minus": "“Friendly staff” stands at -43 % in this survey.",
+    "a minus apart": "“Friendly staff” stands at \u2212 43 % in this survey.",
+    "a change": "“Friendly staff” has risen to 43 % in this survey.",
+    "points": "“Friendly staff” is 43 % points ahead of the others.",
+    "a unit": "“Friendly staff” takes 80 minutes of each visit.",
+    "times": "“Friendly staff” was raised 188 times, 80 in sum.",
+    "the whole as a part": "“Friendly staff” comes up in 188 answers.",
+    "a share of a part": "“Friendly staff” comes up in 43 % of 80 answers.",
+    "part and whole in exchange": "“Friendly staff” comes up in 188 of 80 answers.",
     "a fraction sign": "About ½ of the answers speak of “Friendly staff”.",
     "other digits": "“Friendly staff” comes up in ٨٠ answers.",
     "a name that is none": "“Rude staff” comes up in 80 answers.",
@@ -169,6 +194,80 @@ async def test_a_sentence_that_says_more_is_dropped_for_the_template(text: str) 
     outcome = await worded(said(text))
     assert outcome.insights == by_template().insights
     assert outcome.dropped == 1
+
+
+async def test_figures_on_several_themes_stand_in_brackets_behind_their_names() -> None:
+    facts = ("F1", sizes_of("Cold food"))
+    outcome = await worded(
+        said(
+            "People praise “Friendly staff” (80 of 188, 43 %) and dislike “Cold food” (50).", *facts
+        )
+    )
+    assert outcome.insights[0]["source"] == "llm"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "People praise “Friendly staff” (50 of 188) and dislike “Cold food” (80 of 188).",
+        "People praise “Friendly staff”, and 80 of 188 dislike “Cold food”.",
+        "“Friendly staff” has 80 and “Cold food” 50 of 188 answers.",
+        "“Friendly staff” (43 %) is the largest theme, “Cold food” (27 %) comes next.",
+    ],
+)
+async def test_figures_of_one_theme_are_not_given_to_another(text: str) -> None:
+    outcome = await worded(said(text, "F1", sizes_of("Cold food")))
+    assert outcome.insights == by_template().insights
+
+
+def sizes_of(name: str) -> str:
+    _, chosen = given()
+    facts = [*by_template().insights, *sizes(counted(), LABELS, chosen)]
+    at = next(at for at, fact in enumerate(facts) if fact["text"].startswith(f"Theme “{name}”"))
+    return f"F{at + 1}"
+
+
+def fact_with(number: str, *, with_stance: bool = False) -> str:
+    facts = by_template(with_stance=with_stance).insights
+    return f"F{next(at for at, fact in enumerate(facts, 1) if number in fact['numbers'])}"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        ("largest", "“Friendly staff” holds 96 % of the answers."),
+        ("largest", "“Friendly staff” is ahead of “Parking fees” and “Cold food” in 3 answers."),
+        ("together", "“Long waits” and “Parking fees” come up in 40 answers."),
+        ("together", "100 % of those on “Parking fees” speak of “Long waits” together with it."),
+        ("size_elsewhere", "“Cold food” comes up at 0 % where “ward” is “north”."),
+        ("non_answers", "Of 198 rows 10 (5 %) are full of praise."),
+        ("other", "Of 188 answers 5 (3 %) are full of praise."),
+        ("failed", "Of 188 answers 3 (2 %) are full of praise."),
+    ],
+)
+async def test_a_figure_keeps_its_meaning(number: str, text: str) -> None:
+    outcome = await worded(said(text, fact_with(number)))
+    assert outcome.insights == by_template().insights
+
+
+async def test_every_template_can_be_said_again() -> None:
+    for fact in by_template().insights:
+        identity = f"F{by_template().insights.index(fact) + 1}"
+        outcome = await worded(said(fact["text"], identity))
+        assert outcome.dropped == 0, fact["text"]
+
+
+@pytest.mark.parametrize("text", ["0 % of 1,000 answers", "0 %", "0.5 %"])
+def test_a_small_share_is_not_nothing(text: str) -> None:
+    fact = Sentence(
+        text="Theme “Taxis”: 4 of 1,000 answers (0.4 %).",
+        source="template",
+        theme_ids=["T01"],
+        evidence=[],
+        numbers={"responses": 4, "analysed": 1000, "share": 0.004},
+    )
+    assert list(wrong_figures(f"“Taxis” {text}", [fact]))
+    assert not list(wrong_figures("“Taxis” come up in 0.4 % of 1,000 answers.", [fact]))
 
 
 @pytest.mark.parametrize("facts", [["F99"], ["F1", "F2", "F3", "F4"], ["f1"]], ids=str)

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import example
+from hypothesis import given as by_chance
+from hypothesis import strategies as st
 from thematic.coder import Coder, asker, document, good, lying
 from thematic.recording import RecordingContext
 from thematic.surveys import topics
@@ -17,6 +20,7 @@ from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.parameters import parse_request
 from app.pipelines.thematic.prepare import Prepared
 from app.pipelines.thematic.prompts import Survey
+from app.pipelines.thematic.review import _apart
 
 
 @dataclass
@@ -110,6 +114,13 @@ LIES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "markup": _first({"name": "<b>parking</b>"}),
     "an address": _first({"description": "See https://parking.example for more."}),
     "a figure": _first({"description": "97 % of people complain about the parking food nurse."}),
+    "nearly everyone": _first({"description": "Nearly everyone complains about parking and food."}),
+    "half of all": _first({"description": "Half of all patients speak of the parking food nurse."}),
+    "most people": _first({"name": "Parking for most patients"}),
+    "a count in words": _first({"description": "Twenty angry patients speak of parking and food."}),
+    "how many of them": _first(
+        {"description": "Parking, say 99 patients, and food and the nurse."}
+    ),
     "nothing that was said": _first({"name": "Quantum zebra", "description": "Galactic okapis."}),
     "control characters": _first({"name": "parking\x07 food nurse"}),
 }
@@ -126,6 +137,20 @@ async def test_a_lie_about_one_theme_leaves_its_keyword_name(
     assert labels.sources[0] == "keywords"
     assert labels.descriptions[0] is None
     assert set(labels.sources[1:]) == {"llm"}
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("Parking for 99 cars is all day too far, they wait two hours.", True),
+        ("Parking for 9 cars", False),
+        ("Parking, say 99 patients", False),
+        ("Parking for 99 % of them", False),
+    ],
+)
+def test_figures_are_whole_ones_of_answers_and_count_no_people(text: str, *, holds: bool) -> None:
+    entry = name.Name(name="Parking", description=text)
+    assert (not list(name.wrong_with(entry, "parking for 99 cars"))) == holds
 
 
 async def test_what_holds_in_a_refused_answer_is_not_asked_for_again() -> None:
@@ -163,6 +188,31 @@ async def test_a_keyword_name_gives_way_to_a_model_that_took_it() -> None:
     labels = await named(Coder(lying("name", steal)), given)
     assert labels.names[1] == taken
     assert labels.names[0] == f"{taken} (1)"
+
+
+NAMES = st.lists(st.sampled_from(["X", "x", "X (2)", "X (3)", "x (2) (2)", "Y", "Y (1)"]))
+
+
+@by_chance(NAMES)
+@example(["X (3)", "X", "X"])
+def test_all_themes_get_different_names(names: list[str]) -> None:
+    apart = _apart(names)
+    assert len({each.casefold() for each in apart}) == len(names)
+    assert all(each.startswith(name) for each, name in zip(apart, names, strict=True))
+
+
+@by_chance(NAMES, st.sets(st.integers(0, 5)))
+def test_a_model_s_names_stay_and_no_other_is_the_same(
+    names: list[str], by_model: set[int]
+) -> None:
+    by_keywords = [f"{each} ({at})" for at, each in enumerate(_apart(names))]
+    unlike = dict(zip(sorted(by_model), _apart(names), strict=False))
+    said = {
+        at: name.Name(name=each, description="x") for at, each in unlike.items() if at < len(names)
+    }
+    merged, _, sources = name._merged(by_keywords, said)
+    assert len({each.casefold() for each in merged}) == len(names)
+    assert all(merged[at] == each.name and sources[at] == "llm" for at, each in said.items())
 
 
 async def test_one_repair_is_enough() -> None:

@@ -454,6 +454,7 @@ def test_usage_adds_up(rich: dict[str, Any], name: str) -> None:
         ("“Ward 7” has 1,204", []),
         ("“The “7” bus” has 2,000", []),
         ("61 %", ["61"]),
+        ("2000k answers, -60 %, 12,04 of them", ["2000k", "-60", "12,04"]),
     ],
 )
 def test_figures_are_computed_ones_or_names(text: str, left: list[str]) -> None:

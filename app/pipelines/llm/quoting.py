@@ -1,6 +1,7 @@
 """Answers of people inside of a prompt: data that can neither end early nor give instructions."""
 
 import json
+import re
 from typing import Any, Final
 
 NOTICE: Final = (
@@ -12,11 +13,19 @@ NOTICE: Final = (
 def as_data(value: Any) -> str:
     """`value` as JSON, with a notice in front that it is data.
 
-    A text cannot break out of it: quotation marks and line breaks are escaped, and so is "<",
-    since servers read markers such as <|im_end|> in a message as the end of that message.
+    A text cannot break out of it: quotation marks and line breaks are escaped, and so are the
+    marks of chat templates, such as <|im_end|> and [/INST], since servers read them in a message
+    as the end of that message.
     """
     text = json.dumps(value, ensure_ascii=False, indent=None, separators=(", ", ": "))
-    return f"{NOTICE}\n{text.replace('<', _ESCAPED)}"
+    return f"{NOTICE}\n{_MARKS.sub(_escaped, text)}"
 
 
-_ESCAPED: Final = "\\u003c"
+def _escaped(mark: re.Match[str]) -> str:
+    """Its first character as JSON may write it too; a reader of the JSON sees no difference."""
+    return f"\\u{ord(mark.group()[0]):04x}{mark.group()[1:]}"
+
+
+# All of "<" and its wide form (DeepSeek's bars stand within them); of square brackets only those
+# of words in capitals ([INST], [/INST], [SYSTEM_PROMPT], [TOOL_CALLS]), since lists have them too.
+_MARKS: Final = re.compile(r"[<\uff1c]|\[(?=/?[A-Z_]+\])")

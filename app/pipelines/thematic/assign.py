@@ -5,8 +5,13 @@ the codes of a given codebook. In full mode the model chooses from a closed list
 several at once, every answer under a key of its own. How many answers it can judge in one call is
 measured first: some are asked about singly and again in batches, and the largest batch that says
 the same is used.
+
+An order in an answer, in whatever words and language, can reach the other answers of its batch. So
+a batch that contradicts the clusters more than the singly judged answers make likely is asked
+again in halves, down to single answers.
 """
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -46,6 +51,14 @@ BATCHES: Final = (20, 10, 5)
 CALIBRATED_ON: Final = 20
 AGREEMENT: Final = 0.8
 """Least mean overlap (Jaccard) of themes, asked singly and in a batch, for the batch to be used."""
+
+UNLIKELY: Final = 0.001
+"""A batch is asked again where so many contradictions to the clusters are less likely than this;
+of a thousand batches of an honest model it is about one."""
+LEAST_SUSPECTED: Final = 4  # answers of a batch; fewer contradictions than these are no sign
+MOST_AGAIN: Final = 40
+"""Calls that may be spent on asking again, and one more for every batch. What they do not suffice
+for is left to the clusters."""
 
 STANCES: Final = ("positive", "negative", "mixed", "neutral")
 OTHER, NON_ANSWER = NOT_THEMES
@@ -201,6 +214,8 @@ class _ByModel:
         self._report = report
         self._done = 0
         self._fallen_back = 0
+        self._judged: list[tuple[Sequence[int], list[Assigned]]] = []
+        self._again_left = 0
 
     async def assign(self, seed: int, *, with_stance: bool) -> Assignments:
         """Judge some texts singly and in batches, then the rest in the largest batches that do."""
@@ -217,7 +232,15 @@ class _ByModel:
             batch = await self._calibrate(sample, assigned, agreements)
         apart = sorted(alone)
         assigned |= dict(zip(apart, await self._judge(apart, 1), strict=True))
+        self._judged.clear()
         assigned |= dict(zip(rest, await self._judge(rest, batch), strict=True))
+        self._again_left = MOST_AGAIN + len(self._judged)
+        usual = [self._contradicts(text, assigned[text]) for text in sample]
+        # In the order of the texts, and one after the other: whose turn it is does not depend on
+        # which call comes back first.
+        for part, judged in sorted(self._judged, key=lambda each: each[0][0]):
+            if self._is_suspicious(part, judged, usual):
+                assigned |= await self._again(part, judged)
         return Assignments(
             of=[assigned[text] for text in range(len(self._texts))],
             batch=batch,
@@ -254,12 +277,12 @@ class _ByModel:
 
         async def work(part: Sequence[int]) -> list[Assigned]:
             judged = await self._asked(part)
+            self._judged.append((part, judged))
             await self._tell(len(part))
             return judged
 
         def failed(_text: int, problems: list[str]) -> Assigned:
-            why = "; ".join(problems[:3])[:300] or "no usable answer"
-            return Assigned("failed", [], None, "llm", why)
+            return _failed(problems)
 
         def lost(text: int, _error: LLMError) -> Assigned:
             # A known cluster says more than a hole, and the result tells that it is one.
@@ -267,6 +290,46 @@ class _ByModel:
             return self._nearby[text]
 
         return await in_parts(texts, size, work, failed, on_lost=lost)
+
+    def _contradicts(self, text: int, judged: Assigned) -> bool:
+        return _overlap(judged, self._nearby[text]) == 0
+
+    def _is_suspicious(
+        self, part: Sequence[int], judged: Sequence[Assigned], usual: Sequence[bool]
+    ) -> bool:
+        """Whether a batch contradicts the clusters more often than texts judged singly do."""
+        against = sum(map(self._contradicts, part, judged))
+        if against < LEAST_SUSPECTED:
+            return False
+        return _at_least(against, len(part), sum(usual), len(usual)) < UNLIKELY
+
+    async def _again(self, part: Sequence[int], judged: Sequence[Assigned]) -> dict[int, Assigned]:
+        """The verdicts on a suspicious batch: what contradicts the clusters, the text alone has."""
+        told = dict(zip(part, judged, strict=True))
+        if len(part) == 1 or not any(map(self._contradicts, part, judged)):
+            return told
+        middle = len(part) // 2
+        for half in (part[:middle], part[middle:]):
+            if self._again_left <= 0 or not self._asker.is_there:
+                told |= self._left_to_the_clusters(half)
+                continue
+            self._again_left -= 1
+            try:
+                told |= await self._again(half, await self._asked(half))
+            except AnswerRejectedError as error:
+                alone = len(half) == 1
+                told |= (
+                    {half[0]: _failed(error.problems)}
+                    if alone
+                    else await self._again(half, [told[text] for text in half])
+                )
+            except LLMError:
+                told |= self._left_to_the_clusters(half)
+        return told
+
+    def _left_to_the_clusters(self, part: Sequence[int]) -> dict[int, Assigned]:
+        self._fallen_back += len(part)
+        return {text: self._nearby[text] for text in part}
 
     async def _tell(self, more: int) -> None:
         self._done += more
@@ -287,6 +350,28 @@ class _ByModel:
             return Assigned(status, [], None, "llm")
         score = round(float(self._cosine[text, numbers[0]]), 4)
         return Assigned("assigned", numbers, score, "llm", None, stance)
+
+
+def _failed(problems: Sequence[str]) -> Assigned:
+    why = "; ".join(problems[:3])[:300] or "no usable answer"
+    return Assigned("failed", [], None, "llm", why)
+
+
+def _at_least(hits: int, of: int, seen: int, seen_of: int) -> float:
+    """The chance of `hits` or more `of` so many where `seen` were `seen_of` so many.
+
+    Beta-binomial with an even prior: the rate itself is known from a small sample only.
+    """
+    against, along = seen + 1, seen_of - seen + 1
+    return sum(
+        math.comb(of, each)
+        * math.exp(_log_beta(each + against, of - each + along) - _log_beta(against, along))
+        for each in range(hits, of + 1)
+    )
+
+
+def _log_beta(first: int, second: int) -> float:
+    return math.lgamma(first) + math.lgamma(second) - math.lgamma(first + second)
 
 
 def _overlap(one: Assigned, other: Assigned) -> float:

@@ -38,7 +38,8 @@ def mode_run(request: Request, made: Outcomes) -> Literal["keywords", "name", "f
 def labelled(request: Request, made: Outcomes) -> Labelling:
     """Who named the themes, and why it was not somebody better."""
     parameters, labels = request.parameters, made.labels
-    sources = set(labels.sources)
+    given = [*labels.sources, *labels.subsources]
+    sources = set(given)
     method = sources.pop() if len(sources) == 1 else "mixed"
     reasons = []
     if method == "codebook":
@@ -49,17 +50,18 @@ def labelled(request: Request, made: Outcomes) -> Labelling:
         reasons.append("no LLM configured")
     if made.lost is not None:
         reasons.append(made.lost)
-    by_keywords = labels.sources.count("keywords") if labels.lost is None else 0
-    if parameters.llm is not None and by_keywords:
-        reasons.append(f"the LLM had no usable name for {by_keywords} themes")
+    if parameters.llm is not None and labels.lost is None:
+        for kind, of in (("themes", labels.sources), ("sub-themes", labels.subsources)):
+            if by_keywords := of.count("keywords"):
+                reasons.append(f"the LLM had no usable name for {by_keywords} {kind}")
     wished = parameters.mode != "keywords" and not parameters.codebook
     has_asked = any(cost.asked for cost in made.costs.values())
     asked = parameters.llm.model if parameters.llm is not None and has_asked else None
     return Labelling.model_validate(
         {
             "method": method,
-            "model": (labels.model if "llm" in labels.sources else None) or asked,
-            "degraded": made.lost is not None or (wished and "keywords" in labels.sources),
+            "model": (labels.model if "llm" in given else None) or asked,
+            "degraded": made.lost is not None or (wished and "keywords" in given),
             "reasons": reasons,
         }
     )
@@ -244,7 +246,7 @@ def _about_the_model(request: Request, made: Outcomes, counted: Tables) -> dict[
     if made.assignments.fallen_back:
         told["fallback_assignment"] = (
             f"{made.assignments.fallen_back} texts are assigned by nearness, since the LLM was "
-            "given up before it came to them."
+            "given up before it came to them, or judged them against all likelihood."
         )
     if counted.failed:
         told["failed_answers"] = f"{counted.failed} answers could not be judged by the LLM."

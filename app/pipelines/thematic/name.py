@@ -8,6 +8,7 @@ or speaks of the task is refused; where the model has no better one the keywords
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +23,7 @@ from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.prepare import Prepared, clean
 from app.pipelines.thematic.prompts import Survey, bounded, exemplars, items, keyed, messages
+from app.pipelines.thematic.quantities import quantities_of_people
 from app.pipelines.thematic.words import is_stop, stem, tokens
 
 THEMES_PER_CALL: Final = 3
@@ -50,9 +52,11 @@ _TASK: Final = (
     "Name every theme and sub-theme under `themes` and describe each in one sentence, by what its "
     "answers say. A name has two to six words, is concrete, tells the theme from those under "
     "`contrast` and from its siblings, and differs from all names in `taken`. Say what people "
-    "talk about and not how many. Use no figures. Give one entry per id, all ids and no others."
+    "talk about and not how many. Use no figures and no words such as most or many. Give one entry "
+    "per id, all ids and no others."
 )
 _MARKUP: Final = re.compile(r"[{}<>\[\]`\\|\x00-\x1f\x7f\ufffd]|https?:|\bT\d{2}(\.\d+)?\b")
+_FIGURE: Final = re.compile(r"\d+(?:[.,:]\d+)*")
 _LEAK: Final = re.compile(
     r"\b(json|schema|keywords?|quotes?|sub-?themes?|as an ai|language model|assistant|sorry"
     r"|system prompt|(previous|above|these|following) instructions?|ignore|i cannot|i can't)\b",
@@ -253,9 +257,12 @@ def wrong_with(entry: Name, said: str) -> Iterator[str]:
     strange += [match.group() for match in _MARKUP.finditer(text)]
     if strange:
         yield f"{strange[0]!r} belongs to the task, not to the answers"
-    for figure in re.findall(r"\d+", _MARKUP.sub("", text)):
-        if figure not in said:
+    known = set(_FIGURE.findall(said))
+    for figure in _FIGURE.findall(_MARKUP.sub("", text)):
+        if figure not in known:
             yield f"the figure {figure} is in no answer"
+    for quantity in quantities_of_people(text):
+        yield f"say what people talk about and not how many: leave out {quantity!r}"
 
 
 def is_stock(name: str) -> bool:
@@ -275,16 +282,23 @@ def _merged(
 ) -> tuple[list[str], list[str | None], list[str]]:
     """Names, descriptions and sources; a keywords' name gives way where the model took it."""
     taken = {item.name.casefold() for item in given.values()}
-    names, descriptions, sources = [], [], []
+    names: list[str] = []
+    descriptions: list[str | None] = []
+    sources = []
     for number, keywords_name in enumerate(by_keywords):
         item = given.get(number)
-        chosen = item.name if item is not None else keywords_name
-        if item is None and chosen.casefold() in taken:
-            chosen = f"{chosen} ({number + 1})"
-        names.append(chosen)
+        names.append(item.name if item is not None else untaken(keywords_name, taken, number + 1))
         descriptions.append(item.description if item is not None else None)
         sources.append("llm" if item is not None else "keywords")
     return names, descriptions, sources
+
+
+def untaken(name: str, taken: set[str], number: int) -> str:
+    """The name, with a number from `number` on where it is taken; `taken` knows it from then on."""
+    numbered = (f"{name} ({each})" for each in count(number))
+    free = next(each for each in chain([name], numbered) if each.casefold() not in taken)
+    taken.add(free.casefold())
+    return free
 
 
 def _shown(

@@ -21,7 +21,7 @@ from app.pipelines.thematic.asker import Asks, reason
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.embed import Embedded
 from app.pipelines.thematic.label import Labels, label
-from app.pipelines.thematic.name import centres
+from app.pipelines.thematic.name import centres, untaken
 from app.pipelines.thematic.parameters import Parameters
 from app.pipelines.thematic.prepare import Prepared
 from app.pipelines.thematic.prompts import Survey, bounded, messages
@@ -277,9 +277,4 @@ def _entry(labels: Labels, theme: int, subtheme: int) -> tuple[str, str | None, 
 def _apart(names: Iterable[str]) -> list[str]:
     """The names, each different."""
     taken: set[str] = set()
-    apart = []
-    for number, name in enumerate(names, start=1):
-        each = name if name.casefold() not in taken else f"{name} ({number})"
-        taken.add(each.casefold())
-        apart.append(each)
-    return apart
+    return [untaken(name, taken, number) for number, name in enumerate(names, start=1)]

@@ -1,11 +1,10 @@
 """Insights worded by the model: from computed facts alone, each sentence checked against them.
 
 The model sees facts with their numbers, never the answers. A sentence names the facts that it
-rests on; figures, names in quotation marks and number words that are not theirs make it void.
+rests on; figures, names in quotation marks and words of quantity that are not theirs make it void.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from app.pipelines.llm import AnswerRejectedError, LLMError
 from app.pipelines.thematic.asker import Asks, reason
+from app.pipelines.thematic.figures import wrong_figures
 from app.pipelines.thematic.insights import Insights, Sentence, percent
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.prepare import clean
@@ -27,18 +27,10 @@ _TASK: Final = (
     "Write up to eight sentences that tell a reader the most important findings of a survey, from "
     "the facts under `facts` alone. Under `facts` of each sentence list the ids of the one to "
     "three facts that it rests on. Use only figures of those facts, written as they are there, in "
-    "digits. Put names of themes and groups in “ ” exactly as they are. Explain nothing that the "
-    "facts do not say, and do not show the ids in the text."
-)
-_FIGURE: Final = re.compile(
-    r"(\d[\d,]*(?:\.\d+)?)(\s*(?:%|per\s?cent\b|percent\b))?", re.IGNORECASE
-)
-_NUMBER_WORD: Final = re.compile(
-    r"\b(two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty"
-    r"|fifty|sixty|seventy|eighty|ninety|hundreds?|thousands?|millions?|dozens?|half|halves"
-    r"|thirds?|quarters?|fifths?|tenths?|twice|doubled?|tripled?|\w+fold|majority|minority|nobody"
-    r"|everyone|everybody|all|none)\b",
-    re.IGNORECASE,
+    "digits, and no words such as most, many, few, half, all or nearly. In a sentence on several "
+    "facts put the figures in brackets directly behind the theme's name. Put names of themes and "
+    "groups in “ ” exactly as they are. Explain nothing that the facts do not say, and do not show "
+    "the ids in the text."
 )
 _MARKUP: Final = re.compile(r"[{}<>\[\]`\\|\x00-\x1f\x7f\ufffd\"]|https?:|\b[FT]\d+\b")
 _IN_QUOTES: Final = re.compile(r"“([^“”]*)”")
@@ -148,7 +140,7 @@ class _Checker:
         known = {name for fact in facts for name in _IN_QUOTES.findall(fact["text"])}
         yield from wrong_quotes(text, known, needs_one=any(fact["theme_ids"] for fact in facts))
         plain = _IN_QUOTES.sub("", text)
-        yield from wrong_figures(plain, [fact["numbers"] for fact in facts])
+        yield from wrong_figures(text, facts)
         if "“" in plain or "”" in plain or _MARKUP.search(plain):
             yield "only whole names stand in “ ”, and no ids or signs of markup in the text"
 
@@ -176,23 +168,6 @@ def wrong_quotes(text: str, known: set[str], *, needs_one: bool) -> Iterator[str
             yield f"“{name}” is no name in these facts"
     if needs_one and not quoted:
         yield "put the name of the theme in “ ”"
-
-
-def wrong_figures(plain: str, numbers: Sequence[Mapping[str, int | float]]) -> Iterator[str]:
-    """Figures that are not computed: a percentage has to be a share, any other figure a count."""
-    values = [value for each in numbers for name, value in each.items() if name != "z"]
-    counts = {str(value) for value in values if isinstance(value, int)}
-    shares = {f"{100 * value:.{places}f}" for value in values if isinstance(value, float)
-              for places in (0, 1)}  # fmt: skip
-    for figure, sign in _FIGURE.findall(plain):
-        written = figure.rstrip(",").replace(",", "")
-        if written not in (shares if sign else counts):
-            yield f"{figure}{sign} is not a figure of these facts"
-    for said in _NUMBER_WORD.findall(plain):
-        yield f"write figures in digits, not as {said!r}"
-    for sign in plain:
-        if not sign.isascii() and unicodedata.numeric(sign, None) is not None:
-            yield f"write figures in digits, not as {sign!r}"
 
 
 def _with_curly_quotes(text: str) -> str:
