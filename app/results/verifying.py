@@ -66,13 +66,13 @@ def unexplained_figures(
     for name in names:
         text = text.replace(f"“{name}”", "")
     plain = re.sub(r"“[^”]*”", "", text)
-    counts = {str(value) for value in numbers.values() if isinstance(value, int)}
-    shares = {
-        f"{100 * value:.{places}f}"
-        for value in numbers.values()
-        if isinstance(value, float)
-        for places in (0, 1)
-    }
+    counts: set[str] = set()
+    shares: set[str] = set()
+    for name, value in numbers.items():
+        if name.rpartition(".")[2].startswith("share"):
+            shares |= {f"{100 * value:.0f}", f"{100 * value:.1f}"}
+        elif isinstance(value, int):
+            counts.add(str(value))
     strange = [
         figure.rstrip(",")
         for figure, sign in _FIGURE.findall(plain)

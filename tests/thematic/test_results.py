@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 from thematic.surveys import analyse, problems, topics
 
-from app.results.themes import Part, ThemesResult, theme_rows
+from app.pipelines.thematic.parameters import BACKENDS
+from app.results.themes import Embedding, Part, ThemesResult, theme_rows
 from app.results.verifying import unexplained_figures, verify
 
 ROWS = topics(20)
@@ -577,6 +578,17 @@ def test_usage_adds_up(rich: dict[str, Any], name: str) -> None:
 def test_figures_are_computed_ones_or_names(text: str, left: list[str]) -> None:
     numbers = {"responses": 1204, "analysed": 2000, "share": 0.602}
     assert unexplained_figures(text, numbers, ["The “7” bus"]) == left
+
+
+def test_a_share_is_no_count_and_z_is_neither() -> None:
+    numbers = {"F1.share": 1, "F1.z": 0.5, "F1.responses": 40}  # 1: as JavaScript writes 1.0
+    assert unexplained_figures("100 % of 40", numbers) == []
+    assert unexplained_figures("40 %, 50 %, 1", numbers) == ["40", "50", "1"]
+
+
+def test_the_backends_are_described() -> None:
+    told = Embedding.model_fields["backend"].description
+    assert all(f'"{backend}"' in str(told) for backend in BACKENDS if backend != "auto")
 
 
 def test_the_table_ends_with_what_has_no_theme(rich: dict[str, Any]) -> None:
