@@ -16,7 +16,9 @@ from app.results.wordings import wording_problems
 
 _METHODS: Final = ("cluster", "similarity", "llm", "codebook")
 _COUNTED: Final = ("llm_calls", "cached_calls", "prompt_tokens", "completion_tokens", "retries")
-_FIGURE: Final = re.compile(r"(\d[\d,]*(?:\.\d+)?)(\s*(?:[%٪\uff05]|per\s?cent\b))?", re.IGNORECASE)
+_FIGURE: Final = re.compile(
+    r"((?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?)(\s*(?:[%٪\uff05]|per\s?cent\b))?", re.IGNORECASE
+)
 _NUMBER_WORD: Final = re.compile(
     r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
     r"|(?:thir|four|fif|six|seven|eigh|nine)teen"
@@ -74,9 +76,9 @@ def unexplained_figures(
         elif isinstance(value, int):
             counts.add(str(value))
     strange = [
-        figure.rstrip(",")
+        figure
         for figure, sign in _FIGURE.findall(plain)
-        if figure.rstrip(",").replace(",", "") not in (shares if sign else counts)
+        if figure.replace(",", "") not in (shares if sign else counts)
     ]
     signs = [sign for sign in plain if sign.isnumeric() and not sign.isdecimal()]
     return [*strange, *_NUMBER_WORD.findall(plain), *signs]

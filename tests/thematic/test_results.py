@@ -568,6 +568,7 @@ def test_usage_adds_up(rich: dict[str, Any], name: str) -> None:
         ("60.2 % of all", []),
         ("60.2 per cent of all", []),
         ("1,204 % of 60", ["1,204", "60"]),
+        ("1,2,04 and 12,04", ["1", "2", "04", "12", "04"]),
         ("¾, or nine in ten, or half", ["nine", "ten", "half", "¾"]),
         ("In 2024, 1,204 answers", ["2024"]),
         ("“Ward 7” has 1,204", []),
