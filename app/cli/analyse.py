@@ -164,7 +164,7 @@ def analyse(
         console.print(f"job {job_id} accepted by {address}")
         stored = _result(client, job_id, console)
     result = ThemesResult.model_validate(stored)
-    _check(result, answers, rows)
+    _check(result, answers, rows, group_by)
     show(result, console)
     if output is not None:
         _write(output, stored, job_id)
@@ -279,12 +279,19 @@ def _follow(client: Client, job_id: str, console: Console) -> dict[str, Any]:
             time.sleep(POLL_SECONDS)
 
 
-def _check(result: ThemesResult, answers: AnswerTable, rows: list[dict[str, str]]) -> None:
-    text, key = answers.text_column, answers.id_column
-    given = {
-        row[key] if key else str(number): row[text] for number, row in enumerate(rows, start=1)
-    }
-    problems = verify(result, given)
+def _check(
+    result: ThemesResult,
+    answers: AnswerTable,
+    rows: list[dict[str, str]],
+    group_by: tuple[str, ...],
+) -> None:
+    key = answers.id_column
+    by_id = {row[key] if key else str(number): row for number, row in enumerate(rows, start=1)}
+    given, *labels = (
+        {response_id: row[column] for response_id, row in by_id.items()}
+        for column in (answers.text_column, *group_by)
+    )
+    problems = verify(result, given, dict(zip(group_by, labels, strict=True)))
     if problems:
         raise HaulageError(f"the result does not hold: {'; '.join(problems[:3])}")
 

@@ -110,7 +110,7 @@ class DBInterface(Protocol):
         """What is known of a dataset; DatasetNotFoundError."""
 
     async def list_datasets_of_file(self, sha256: str) -> list[Dataset]:
-        """The datasets that came from this file, the newest first."""
+        """The DATASETS_OF_FILE newest datasets that came from this file, the newest first."""
 
     async def list_dataset_rows(
         self, dataset_id: str, positions: Sequence[int], *, after_row: int = 0

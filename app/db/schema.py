@@ -236,6 +236,7 @@ datasets: Final = Table(
     Column("submitted_by", Text, nullable=False, server_default=""),
     _timestamp("created_at", is_now=True),
 )
+Index("datasets_sha256_idx", datasets.c.sha256, datasets.c.id)
 
 dataset_rows: Final = Table(
     "dataset_rows",

@@ -27,6 +27,8 @@ MAX_DATASET_ROWS: Final = 200_000
 MAX_DATASET_COLUMNS: Final = 1_000
 MAX_CELL_CHARACTERS: Final = 100_000
 DATASET_PAGE_ROWS: Final = 1_000
+# The same file may be stored as often as its reader changes.
+DATASETS_OF_FILE: Final = 100
 # What was found out about a dataset's file.
 MAX_DETECTED_BYTES: Final = 1024 * 1024
 # Metadata lies in the narrow row that every claim reads.

@@ -11,6 +11,10 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA: Final = "themes/1"
+NO_GROUP: Final = "(none)"
+"""The group of answers whose cell is empty."""
+ROUNDING: Final = 0.00011
+"""Shares are rounded to four places."""
 
 NameSource = Literal["keywords", "llm", "codebook"]
 Stance = Literal["positive", "negative", "mixed", "neutral"]
@@ -149,7 +153,9 @@ class Insight(Part):
     theme_ids: list[str] = Field(description="Themes that it is about.")
     evidence: list[Evidence] = Field(description="Answers to read with it.")
     numbers: dict[str, int | float] = Field(
-        description="Computed values by what they count; a fraction is shown as a percentage."
+        description="Computed values by what they count, which tells what they are computed from; "
+        "a fraction is shown as a percentage. Behind “F1.” and the like where a sentence of the "
+        "LLM rests on several facts."
     )
     numbers_checked: bool = Field(description="Every figure in `text` is one of `numbers`.")
 
@@ -210,7 +216,7 @@ class CreatedBy(Part):
 class Embedding(Part):
     """What turned texts into vectors."""
 
-    backend: str = Field(description='"minilm-int8", "lsa" or "openai".')
+    backend: str = Field(description='"minilm-int8", "lsa" or "endpoint".')
     model: str = Field(description="The model's name.")
 
 

@@ -9,35 +9,51 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from app.results.themes import Assignment, Insight, Quote, Theme, ThemesResult
-
-ROUNDING: Final = 0.00011
-"""Shares are rounded to four places."""
+from app.results.facts import STANCES, Recount
+from app.results.groups import Groups, Sizes, group_problems, group_sizes
+from app.results.themes import ROUNDING, Assignment, Quote, ThemesResult
+from app.results.wordings import wording_problems
 
 _METHODS: Final = ("cluster", "similarity", "llm", "codebook")
-_STANCES: Final = ("positive", "negative", "mixed", "neutral")
 _COUNTED: Final = ("llm_calls", "cached_calls", "prompt_tokens", "completion_tokens", "retries")
-_FIGURE: Final = re.compile(r"[-\u2212]?\d[\d,]*(?:\.\d+)?\w*")  # 12k is not 12
+# With what stands at it: 12k, -12 and 1,2 are not 12.
+_FIGURE: Final = re.compile(
+    r"([-\u2212]?\d[\d,]*(?:\.\d+)?\w*)(\s*(?:[%٪\uff05]|per\s?cent\b))?", re.IGNORECASE
+)
+_PLAIN: Final = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
+_NUMBER_WORD: Final = re.compile(
+    r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+    r"|(?:thir|four|fif|six|seven|eigh|nine)teen"
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundreds?|thousands?|millions?|dozens?"
+    r"|half|halves|thirds?|quarters?|fifths?|tenths?|twice|doubled?|tripled?|majority|minority)\b",
+    re.IGNORECASE,
+)
 
 
-def verify(result: ThemesResult, answers: Mapping[str, str]) -> list[str]:
+def verify(
+    result: ThemesResult, answers: Mapping[str, str], groups: Groups | None = None
+) -> list[str]:
     """What is wrong with `result`, one sentence each; empty for a sound one.
 
     Args:
         result: of schema `themes/1`.
         answers: response id -> the answer exactly as it was given.
+        groups: by each column of `group_by`, response id -> group. Without them the counts by group
+            are compared with each other alone, and a swap of two may go unseen.
     """
     counted = _Counted(result)
+    sizes = group_sizes(result, groups)
     return [
         *_row_problems(result, answers),
         *_assignment_problems(result),
         *_theme_problems(result),
         *_count_problems(result, counted),
+        *wording_problems(result, answers),
         *_stance_problems(result),
-        *_group_problems(result),
+        *group_problems(result, sizes, groups),
         *_share_problems(result, counted),
         *_quote_problems(result, answers),
-        *_insight_problems(result),
+        *_insight_problems(result, sizes),
         *_usage_problems(result),
     ]
 
@@ -45,24 +61,30 @@ def verify(result: ThemesResult, answers: Mapping[str, str]) -> list[str]:
 def unexplained_figures(
     text: str, numbers: Mapping[str, int | float], names: Sequence[str] = ()
 ) -> list[str]:
-    """Figures in `text` that are none of `numbers`.
+    """Figures in `text` that are none of `numbers`: a percentage is a share, any other a count.
 
-    What stands in quotation marks is a name or a group's label: its digits are no figures. `names`
-    are those that hold quotation marks themselves.
+    Numbers in words and signs such as "¾" are figures that no number explains. What stands in
+    quotation marks is a name or a group's label: its digits are no figures. `names` are those that
+    hold quotation marks themselves.
     """
     for name in names:
         text = text.replace(f"“{name}”", "")
     plain = re.sub(r"“[^”]*”", "", text)
-    computed = {figure for value in numbers.values() for figure in _figures(value)}
-    found = [figure.rstrip(",") for figure in _FIGURE.findall(plain)]
-    return [figure for figure in found if figure not in computed]
-
-
-def _figures(value: float) -> tuple[str, ...]:
-    """How a computed value may be written: as a count, or a share as a percentage."""
-    if isinstance(value, int):
-        return str(value), f"{value:,}"
-    return f"{100 * value:.0f}", f"{100 * value:.1f}"
+    counts: set[str] = set()
+    shares: set[str] = set()
+    for name, value in numbers.items():
+        if name.rpartition(".")[2].startswith("share"):
+            shares |= {f"{100 * value:.0f}", f"{100 * value:.1f}"}
+        elif isinstance(value, int):
+            counts.add(str(value))
+    strange = [
+        figure
+        for figure, sign in ((found.rstrip(","), sign) for found, sign in _FIGURE.findall(plain))
+        if _PLAIN.fullmatch(figure) is None
+        or figure.replace(",", "") not in (shares if sign else counts)
+    ]
+    signs = [sign for sign in plain if sign.isnumeric() and not sign.isdecimal()]
+    return [*strange, *_NUMBER_WORD.findall(plain), *signs]
 
 
 class _Counted:
@@ -177,21 +199,13 @@ def _stance_problems(result: ThemesResult) -> Iterator[str]:
             if entry.subtheme_id is not None and theme_id == entry.theme_ids[0]:
                 told[entry.subtheme_id][stance] += 1
     for theme in result.themes:
-        stated = theme.stance.model_dump() if theme.stance else dict.fromkeys(_STANCES, 0)
-        for stance in _STANCES:
+        stated = theme.stance.model_dump() if theme.stance else dict.fromkeys(STANCES, 0)
+        for stance in STANCES:
             if stated[stance] != told[theme.id][stance]:
                 yield (
                     f"theme {theme.id} states {stated[stance]} {stance} answers, "
                     f"there are {told[theme.id][stance]}"
                 )
-
-
-def _group_problems(result: ThemesResult) -> Iterator[str]:
-    for theme in result.themes:
-        for column, groups in theme.by_group.items():
-            total = sum(count.responses for count in groups.values())
-            if total != theme.responses:
-                yield f"theme {theme.id}: groups of {column!r} add up to {total}"
 
 
 def _share_problems(result: ThemesResult, counted: _Counted) -> Iterator[str]:
@@ -241,7 +255,8 @@ def _quotes(result: ThemesResult) -> Iterator[tuple[str, str, Quote]]:
         yield from ((repr(suggestion.name), "other", quote) for quote in suggestion.quotes)
 
 
-def _insight_problems(result: ThemesResult) -> Iterator[str]:
+def _insight_problems(result: ThemesResult, sizes: Sizes) -> Iterator[str]:
+    recount = Recount(result, sizes)
     themes = {theme.id: theme for theme in result.themes}
     known = {entry.response_id for entry in result.assignments}
     for number, insight in enumerate(result.insights, start=1):
@@ -254,23 +269,10 @@ def _insight_problems(result: ThemesResult) -> Iterator[str]:
             yield f"insight {number} states {figure}, which was not computed"
         if not insight.numbers_checked:
             yield f"insight {number} was not checked"
-        if "analysed" in insight.numbers and named:
-            yield from _sum_problems(result, number, insight, named)
+        yield from (f"insight {number} {problem}" for problem in recount.problems(insight))
         for evidence in insight.evidence:
             if evidence.response_id not in known:
                 yield f"insight {number} rests on {evidence.response_id!r}, which was not given"
-
-
-def _sum_problems(
-    result: ThemesResult, number: int, insight: Insight, named: list[Theme]
-) -> Iterator[str]:
-    """An insight about themes and all analysed answers counts the answers that list one of them."""
-    wanted = {theme.id for theme in named}
-    total = sum(not wanted.isdisjoint(entry.theme_ids) for entry in result.assignments)
-    if insight.numbers.get("responses") != total:
-        yield f"insight {number} counts {insight.numbers.get('responses')}, not {total} answers"
-    if insight.numbers["analysed"] != result.input.analysed:
-        yield f"insight {number} is about {insight.numbers['analysed']} answers"
 
 
 def _usage_problems(result: ThemesResult) -> Iterator[str]:

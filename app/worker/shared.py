@@ -76,8 +76,7 @@ class SharedStore:
             model=_name(model),
             prompt_tokens=_tokens(prompt_tokens),
             completion_tokens=_tokens(completion_tokens),
-            # In this order NaN becomes 0.
-            cost=min(float(MAX_CALL_COST), max(0.0, float(cost))),
+            cost=float(_bounded(cost, MAX_CALL_COST)),
         )
         saving = asyncio.ensure_future(self._insist(lambda: self._db.save_call(self._claim, call)))
         try:
@@ -140,5 +139,13 @@ def _name(text: str) -> str:
     return storable_text(text, MAX_NAME_CHARACTERS)
 
 
-def _tokens(count: int) -> int:
-    return min(MAX_CALL_TOKENS, max(0, int(count)))
+def _tokens(count: float) -> int:
+    return int(_bounded(count, MAX_CALL_TOKENS))
+
+
+def _bounded(told: float, most: int) -> float:
+    """What a server says, within bounds before anything is made of it: it may be of any size.
+
+    In this order NaN becomes 0.
+    """
+    return min(most, max(0, told))

@@ -17,6 +17,7 @@ from app.domain.errors import (
 )
 from app.domain.jobs import (
     DATASET_PAGE_ROWS,
+    DATASETS_OF_FILE,
     MAX_CELL_CHARACTERS,
     MAX_DATASET_BYTES,
     MAX_DATASET_COLUMNS,
@@ -87,6 +88,13 @@ async def test_the_same_file_again_is_a_dataset_of_its_own(db: DBInterface) -> N
     assert first.id != second.id
     assert await db.list_datasets_of_file(SHA256) == [second, first]
     assert await db.list_datasets_of_file("ef" * 32) == []
+
+
+async def test_only_the_newest_datasets_of_a_file_are_listed(db: DBInterface) -> None:
+    made = [(await stored(db, [])).id for _ in range(DATASETS_OF_FILE + 1)]
+
+    listed = await db.list_datasets_of_file(SHA256)
+    assert [dataset.id for dataset in listed] == made[:0:-1]
 
 
 @pytest.mark.parametrize("dataset_id", [new_id(), "no id", ""])

@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from app.db.postgres.adapter import PostgresJobsDB
+from app.db.postgres.statements import STATEMENTS
 from app.domain.errors import DatabaseUnavailableError
 from app.domain.jobs import Dataset
 
@@ -68,3 +69,20 @@ async def test_nothing_is_stored_when_the_connection_breaks_off_half_way(
         await writing
     assert await observer.fetchval("select count(*) from haulage.dataset_rows") == 0
     assert (await stored(db)).row_count == 2
+
+
+async def test_the_datasets_of_a_file_are_found_by_an_index(
+    observer: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await observer.execute(
+        "insert into haulage.datasets (id, name, sha256, columns, row_count)"
+        " select gen_random_uuid(), 'a', decode(md5(n::text), 'hex'), '{}', 0"
+        " from generate_series(1, 5000) n"
+    )
+    await observer.execute("analyze haulage.datasets")
+
+    listing = STATEMENTS["list_datasets_of_file"].sql
+    plan = await observer.fetch(f"explain {listing}", b"\x01", 100)
+    text = "\n".join(line for (line,) in plan)
+    assert "datasets_sha256_idx" in text
+    assert "Sort" not in text

@@ -9,7 +9,7 @@ from thematic.coder import Coder, asker, good, lying
 
 from app.pipelines.llm import LLMUnavailableError
 from app.pipelines.thematic.assign import Assigned
-from app.pipelines.thematic.counting import Tables
+from app.pipelines.thematic.counting import Tables, theme_id
 from app.pipelines.thematic.figures import wrong_figures
 from app.pipelines.thematic.insights import Insights, Sentence, insights, sizes
 from app.pipelines.thematic.label import Labels
@@ -17,6 +17,9 @@ from app.pipelines.thematic.load import Answers
 from app.pipelines.thematic.prompts import Survey
 from app.pipelines.thematic.quotes import Quotes, Slice
 from app.pipelines.thematic.wording import word
+from app.results.facts import Recount
+from app.results.groups import group_sizes
+from app.results.themes import Assignment, GroupCount, Insight, Theme, ThemesResult
 from app.results.verifying import unexplained_figures
 
 NAMES = ["Parking fees", "Friendly staff", "Cold food", "Long waits"]
@@ -324,3 +327,96 @@ async def test_a_lost_model_leaves_the_templates() -> None:
     outcome = await worded(Coder(gone))
     assert outcome.lost is not None
     assert outcome.insights == by_template().insights
+
+
+# -- counted again ----------------------------------------------------------------------------
+
+
+def recount() -> Recount:
+    """Of a result with these rows; what it does not look at is left out."""
+    answers, _ = given()
+    assignments = [
+        Assignment.model_construct(
+            response_id=response_id,
+            status=each.status if each else "non_answer",
+            theme_ids=[theme_id(theme) for theme in each.themes] if each else [],
+            stance=dict(zip(map(theme_id, each.themes), each.stance, strict=True))
+            if each and each.stance
+            else None,
+        )
+        for response_id, each in zip(answers.ids, counted(with_stance=True).of_row, strict=True)
+    ]
+    wards = answers.groups["ward"]
+    themes = [
+        Theme.model_construct(
+            id=theme_id(theme),
+            name=name,
+            parent=None,
+            responses=sum(theme in row[0] for row in ROWS),
+            by_group={
+                "ward": {
+                    ward: GroupCount(
+                        responses=sum(theme in row[0] and row[1] == ward for row in ROWS), share=0
+                    )
+                    for ward in ("north", "south")
+                }
+            },
+        )
+        for theme, name in enumerate(NAMES)
+    ]
+    result = ThemesResult.model_construct(assignments=assignments, themes=themes)
+    sizes = group_sizes(result, {"ward": dict(zip(answers.ids, wards, strict=True))})
+    return Recount(result, sizes)
+
+
+def as_insight(sentence: Sentence, **changes: Any) -> Insight:
+    return Insight(**{**sentence, "evidence": [], "numbers_checked": True, **changes})
+
+
+async def test_all_numbers_are_found_again() -> None:
+    counts = recount()
+    _, chosen = given()
+    sentences = [
+        *by_template(with_stance=True).insights,
+        *sizes(counted(), LABELS, chosen),
+        *(await worded(Coder(good))).insights,
+    ]
+    for sentence in sentences:
+        assert list(counts.problems(as_insight(sentence))) == []
+
+
+TOLD = by_template(with_stance=True).insights
+
+
+@pytest.mark.parametrize("source", ["template", "llm"])
+@pytest.mark.parametrize(
+    ("sentence", "name"),
+    [(sentence, name) for sentence in TOLD for name in sentence["numbers"]],
+    ids=[f"{at} {name}" for at, sentence in enumerate(TOLD) for name in sentence["numbers"]],
+)
+def test_every_number_that_was_altered_is_found_out(
+    sentence: Sentence, name: str, source: str
+) -> None:
+    numbers = dict(sentence["numbers"])
+    numbers[name] += 1 if isinstance(numbers[name], int) else 0.01
+    if source == "llm":
+        numbers = {f"F3.{name}": value for name, value in numbers.items()}
+    [problem] = recount().problems(as_insight(sentence, source=source, numbers=numbers))
+    assert "numbers that are not so" in problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"theme_ids": ["T04"]}, "quotes “Cold food”"),
+        ({"theme_ids": ["T04"], "text": "The north complains."}, "not so: responses 50"),
+        ({"text": "“Cold food” comes up in the “south”."}, "not so: responses 50"),
+        ({"text": "“Cold food” comes up in the “west”."}, "quotes “west”"),
+    ],
+)
+def test_numbers_of_another_theme_or_group_are_found_out(
+    changes: dict[str, Any], said: str
+) -> None:
+    difference = next(it for it in TOLD if "group_size" in it["numbers"])
+    problems = recount().problems(as_insight(difference, **changes))
+    assert any(said in problem for problem in problems)

@@ -9,8 +9,9 @@ import pytest
 from pydantic import ValidationError
 from thematic.surveys import analyse, problems, topics
 
-from app.results.themes import Part, ThemesResult, theme_rows
-from app.results.verifying import unexplained_figures
+from app.pipelines.thematic.parameters import BACKENDS
+from app.results.themes import Embedding, Part, ThemesResult, theme_rows
+from app.results.verifying import unexplained_figures, verify
 
 ROWS = topics(20)
 ANSWERS = {row["id"]: row["text"] for row in ROWS} | {"silent": "n/a"}
@@ -85,7 +86,25 @@ def _rich(sound: dict[str, Any]) -> dict[str, Any]:
     rich["usage"].update(stage, by_stage={"name": stage, "assign": dict(ZEROS)})
     rich["labelling"].update(method="mixed", model="small-instruct")
     rich["insights"] = [insight for insight in rich["insights"] if not insight["theme_ids"]]
+    rich["insights"].append(_worded(rich))
     return rich
+
+
+def _worded(result: dict[str, Any]) -> dict[str, Any]:
+    """A model's sentence that rests on two facts."""
+    theme = _theme(result, "T01")
+    return _insight(
+        text=f"“{theme['name']}” has {theme['responses']} of 60 answers, 1 has no theme.",
+        theme_ids=["T01"],
+        numbers={
+            "F1.responses": theme["responses"],
+            "F1.analysed": 60,
+            "F1.share": theme["responses"] / 60,
+            "F4.other": 1,
+            "F4.analysed": 60,
+            "F4.share": 1 / 60,
+        },
+    )
 
 
 def _theme(result: dict[str, Any], theme_id: str | None) -> Any:
@@ -96,7 +115,10 @@ def _count(result: dict[str, Any], theme: Any, entry: Any, more: int) -> None:
     theme["responses"] += more
     theme["share"] = round(theme["responses"] / 60, 4)
     topic = next((row["topic"] for row in ROWS if row["id"] == entry["response_id"]), "food")
-    theme["by_group"]["topic"][topic]["responses"] += more
+    theme["unique_texts"] += more  # every answer is there once
+    group = theme["by_group"]["topic"][topic]
+    group["responses"] += more
+    group["share"] = round(group["responses"] / 20, 4)
 
 
 def _leave(result: dict[str, Any], entry: Any) -> None:
@@ -322,8 +344,55 @@ def _count_twice(result: Any) -> None:
     """The answer that lists both themes is one answer."""
     both = [_theme(result, theme_id) for theme_id in ("T01", "T02")]
     responses = sum(theme["responses"] for theme in both)
-    numbers = {"responses": responses, "analysed": 60}
-    _say(theme_ids=["T01", "T02"], numbers=numbers)(result)
+    numbers = {"largest": 2, "themes": 3, "responses": responses, "analysed": 60}
+    _say(theme_ids=["T01", "T02"], numbers={**numbers, "share": responses / 60})(result)
+
+
+def _lie_by_model(result: Any) -> None:
+    told = result["insights"][-1]
+    told["text"] = f"“{_theme(result, 'T01')['name']}” has 58 of 60 answers (97 %)."
+    told["numbers"] |= {"F1.responses": 58, "F1.share": 58 / 60}
+
+
+def _hide_rest(result: Any) -> None:
+    result["insights"][-1]["numbers"] |= {"F4.other": 0, "F4.share": 0.0}
+
+
+def _more_silent(result: Any) -> None:
+    silent = next(it for it in result["insights"] if "non_answers" in it["numbers"])
+    silent["text"] = "5 of 61 rows (8 %) say nothing and were set apart."
+    silent["numbers"] |= {"non_answers": 5, "share": 5 / 61}
+
+
+def _swap_groups(result: Any) -> None:
+    groups = result["themes"][0]["by_group"]["topic"]
+    most, least = sorted(groups, key=lambda group: -groups[group]["responses"])[::2]
+    groups[most]["responses"], groups[least]["responses"] = (
+        groups[least]["responses"],
+        groups[most]["responses"],
+    )
+
+
+def _share_of_all(result: Any) -> None:
+    for group in result["themes"][0]["by_group"]["topic"].values():
+        group["share"] = 1.0
+
+
+def _more_texts_in_theme(result: Any) -> None:
+    result["themes"][0]["unique_texts"] = 1000
+
+
+def _fewer_texts(result: Any) -> None:
+    result["input"]["unique_texts"] -= 5
+    result["input"]["duplicates"] += 5
+
+
+def _more_empty(result: Any) -> None:
+    result["input"]["empty"] = 9
+
+
+def _other_silence(result: Any) -> None:
+    result["non_answers"]["texts"] = [{"text": "terrible service", "responses": 1}]
 
 
 @pytest.mark.parametrize(
@@ -367,9 +436,18 @@ def _count_twice(result: Any) -> None:
         (_say(numbers_checked=False), "was not checked"),
         (_say(theme_ids=["T42"]), "which does not exist"),
         (_say(evidence=[{"response_id": "r999"}]), "rests on 'r999'"),
-        (_say(theme_ids=["T01"], numbers={"responses": 1, "analysed": 60}), "counts 1, not"),
-        (_say(theme_ids=["T01"], numbers={"responses": 1, "analysed": 61}), "about 61 answers"),
-        (_count_twice, "answers"),
+        (_say(numbers={"people": 7}), "rests on numbers of no known kind: people 7"),
+        (_say(text="“Ghosts” are named."), "quotes “Ghosts”, which is none of"),
+        (_lie_by_model, "not so: responses 58, analysed 60"),
+        (_hide_rest, "not so: other 0, analysed 60"),
+        (_more_silent, "not so: non_answers 5, rows 61"),
+        (_count_twice, "not so: largest 2"),
+        (_swap_groups, "do not agree"),
+        (_share_of_all, "do not agree"),
+        (_more_texts_in_theme, "T01 states 1000 different texts"),
+        (_fewer_texts, "input states 55 different texts, there are 60 to 60"),
+        (_more_empty, "input.empty states 9 rows, there are 0"),
+        (_other_silence, "'terribleservice' is listed among the non-answers"),
     ],
 )
 def test_a_falsified_result_is_found_out(
@@ -425,6 +503,44 @@ def test_a_wrong_count_is_found_out(rich: dict[str, Any], part: str, name: str) 
     assert any(problem.startswith((f"{part} states", f"{part}.{name} states")) for problem in found)
 
 
+GROUPS = {"topic": {row["id"]: row["topic"] for row in ROWS} | {"silent": "food"}}
+
+
+def _exchange(result: Any) -> None:
+    """Counts and shares of two groups: as plausible as before, unless one knows the groups."""
+    groups = result["themes"][0]["by_group"]["topic"]
+    most, least = sorted(groups, key=lambda group: -groups[group]["responses"])[::2]
+    groups[most], groups[least] = groups[least], groups[most]
+
+
+def _another_group(result: Any) -> None:
+    groups = result["themes"][0]["by_group"]["topic"]
+    groups["sports"] = groups.pop("food")
+
+
+def _no_groups(result: Any) -> None:
+    result["themes"][0]["by_group"] = {}
+
+
+@pytest.mark.parametrize(
+    ("falsify", "said"),
+    [
+        (_exchange, "answers, there are"),
+        (_another_group, "has the groups"),
+        (_no_groups, "is counted by no group"),
+        (_share_of_all, "states a share of 1.0"),
+    ],
+)
+def test_counts_by_group_are_compared_with_the_groups(
+    rich: dict[str, Any], falsify: Callable[[Any], None], said: str
+) -> None:
+    false = copy.deepcopy(rich)
+    assert verify(ThemesResult.model_validate(false), ANSWERS, GROUPS) == []
+    falsify(false)
+    found = verify(ThemesResult.model_validate(false), ANSWERS, GROUPS)
+    assert any(said in problem for problem in found)
+
+
 @pytest.mark.parametrize("name", ["rows", "non_answers"])
 def test_questions_account_for_all_rows(rich: dict[str, Any], name: str) -> None:
     false = copy.deepcopy(rich)
@@ -450,6 +566,10 @@ def test_usage_adds_up(rich: dict[str, Any], name: str) -> None:
     [
         ("1,204 of 2,000 answers (60 %)", []),
         ("60.2 % of all", []),
+        ("60.2 per cent of all", []),
+        ("1,204 % of 60", ["1,204", "60"]),
+        ("1,2,04 and 12,04", ["1,2,04", "12,04"]),
+        ("¾, or nine in ten, or half", ["nine", "ten", "half", "¾"]),
         ("In 2024, 1,204 answers", ["2024"]),
         ("“Ward 7” has 1,204", []),
         ("“The “7” bus” has 2,000", []),
@@ -460,6 +580,17 @@ def test_usage_adds_up(rich: dict[str, Any], name: str) -> None:
 def test_figures_are_computed_ones_or_names(text: str, left: list[str]) -> None:
     numbers = {"responses": 1204, "analysed": 2000, "share": 0.602}
     assert unexplained_figures(text, numbers, ["The “7” bus"]) == left
+
+
+def test_a_share_is_no_count_and_z_is_neither() -> None:
+    numbers = {"F1.share": 1, "F1.z": 0.5, "F1.responses": 40}  # 1: as JavaScript writes 1.0
+    assert unexplained_figures("100 % of 40", numbers) == []
+    assert unexplained_figures("40 %, 50 %, 1", numbers) == ["40", "50", "1"]
+
+
+def test_the_backends_are_described() -> None:
+    told = Embedding.model_fields["backend"].description
+    assert all(f'"{backend}"' in str(told) for backend in BACKENDS if backend != "auto")
 
 
 def test_the_table_ends_with_what_has_no_theme(rich: dict[str, Any]) -> None:

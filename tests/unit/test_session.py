@@ -548,6 +548,8 @@ async def test_texts_of_an_answer_are_made_storable(worker: Worker) -> None:
         ((-1, 0, -0.5), (0, 0, 0.0)),
         ((10**30, 10**30, math.inf), (MAX_CALL_TOKENS, MAX_CALL_TOKENS, MAX_CALL_COST)),
         ((1, 1, math.nan), (1, 1, 0.0)),
+        ((math.inf, -math.inf, 10**400), (MAX_CALL_TOKENS, 0, MAX_CALL_COST)),
+        ((math.nan, 2.5, -(10**400)), (0, 2, 0.0)),
     ],
 )
 async def test_what_a_server_says_about_its_usage_is_cut_to_bounds(

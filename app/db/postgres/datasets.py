@@ -18,6 +18,7 @@ from app.db.postgres.statements import STATEMENTS
 from app.domain.errors import DatasetError, DatasetNotFoundError, TooLargeError
 from app.domain.jobs import (
     DATASET_PAGE_ROWS,
+    DATASETS_OF_FILE,
     MAX_CELL_CHARACTERS,
     MAX_DATASET_BYTES,
     MAX_DATASET_COLUMNS,
@@ -84,7 +85,9 @@ class PostgresDatasets(PostgresCalls):
 
     async def list_datasets_of_file(self, sha256: str) -> list[Dataset]:
         """See DBInterface."""
-        rows = await self._fetch_all("list_datasets_of_file", bytes.fromhex(sha256))
+        rows = await self._fetch_all(
+            "list_datasets_of_file", bytes.fromhex(sha256), DATASETS_OF_FILE
+        )
         return [_dataset(row) for row in rows]
 
     async def list_dataset_rows(

@@ -7,7 +7,6 @@ at. A model may word the sentences; it gets the tables alone, and what it says b
 dropped for the sentence of the template.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from app.pipelines.thematic.counting import Tables, theme_id
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.load import Answers
 from app.pipelines.thematic.quotes import Quotes
+from app.results.facts import z_of
 
 EVIDENCE: Final = 3
 LARGEST: Final = 3
@@ -31,7 +31,8 @@ SIGNIFICANCE: Final = 0.01
 class Sentence(TypedDict):
     """One sentence; `numbers` are the computed values that its figures come from.
 
-    `evidence` are ids of answers.
+    `evidence` are ids of answers. `app.results.facts` knows a fact's kind by the names of its
+    numbers and counts it again: a new kind is to be told there too.
     """
 
     text: str
@@ -168,7 +169,7 @@ def _differences(
             for theme, responses in enumerate(counted.responses):
                 looked_at += 1
                 here, there = hits[group, theme], responses - hits[group, theme]
-                z = _z(here, sizes[group], there, rest)
+                z = z_of(here, sizes[group], there, rest)
                 if z > 0:
                     found.append((-z, column, group, theme, here, sizes[group], there, rest))
     for minus_z, column, group, theme, here, size, there, rest in sorted(found)[:MAX_DIFFERENCES]:
@@ -202,7 +203,7 @@ def _together(counted: Tables, labels: Labels, evidence: list[list[str]]) -> Ite
     for (first, second), times in both.items():
         size, rest = counted.responses[first], counted.analysed - counted.responses[first]
         if min(size, rest) >= MIN_GROUP:
-            z = _z(times, size, counted.responses[second] - times, rest)
+            z = z_of(times, size, counted.responses[second] - times, rest)
             found.append((-z, first, second, times))
     for minus_z, first, second, times in sorted(found)[:MAX_PAIRS]:
         if -minus_z < _limit(len(found)):
@@ -254,12 +255,6 @@ def _quoted(text: str) -> str:
 
 def _limit(looked_at: int) -> float:
     return NormalDist().inv_cdf(1.0 - SIGNIFICANCE / max(1, 2 * looked_at))
-
-
-def _z(here: int, size: int, there: int, rest: int) -> float:
-    pooled = (here + there) / (size + rest)
-    spread = math.sqrt(pooled * (1.0 - pooled) * (1.0 / size + 1.0 / rest))
-    return (here / size - there / rest) / spread if spread else 0.0
 
 
 def _set_apart(answers: Answers, counted: Tables) -> Iterator[Sentence]:

@@ -12,13 +12,12 @@ from typing import Any, Final
 from app.pipelines.interface import PipelineContext
 from app.pipelines.thematic.checking import kind
 from app.pipelines.thematic.parameters import MAX_ANSWERS, ParameterError, Request
+from app.results.themes import NO_GROUP
 
 DEFAULT_COLUMN: Final = "text"
 MAX_GROUPS: Final = 50
 MAX_GROUP_NAME: Final = 200
 """Distinct values of a group_by column; more is a free text or an id, not a group."""
-
-NO_GROUP: Final = "(none)"
 
 
 @dataclass(frozen=True, slots=True)

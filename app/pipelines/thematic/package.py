@@ -90,7 +90,11 @@ def package(request: Request, version: str, made: Outcomes) -> dict[str, Any]:
         warnings=warnings(request, made, counted, facts.languages),
         assignments=_assignments(request, made, counted),
     )
-    problems = verify(result, given)
+    groups = {
+        column: dict(zip(answers.ids, labels, strict=True))
+        for column, labels in answers.groups.items()
+    }
+    problems = verify(result, given, groups)
     if problems:
         raise ResultCheckError(problems)
     return result.model_dump(mode="json")

@@ -22,13 +22,14 @@ from haulage.datasets
 where id = $1;
 
 -- name: list_datasets_of_file
--- Datasets that came from the file with sha256 $1, the newest first.
+-- At most $2 datasets that came from the file with sha256 $1, the newest first.
 select
-    id::text as id, name, columns, row_count, detected::text as detected,
-    encode(sha256, 'hex') as sha256
-from haulage.datasets
-where sha256 = $1
-order by id desc;
+    d.id::text as id, d.name, d.columns, d.row_count, d.detected::text as detected,
+    encode(d.sha256, 'hex') as sha256
+from haulage.datasets d
+where d.sha256 = $1
+order by d.id desc -- of the table: the index has no texts
+limit $2;
 
 -- name: list_dataset_rows
 -- At most $4 rows after row $3, and of each the cells at the positions $2, counted from 1.
