@@ -31,7 +31,7 @@ from app.pipelines.thematic import (
     stance,
     wording,
 )
-from app.pipelines.thematic.asker import Asker
+from app.pipelines.thematic.asker import Asker, Sparing
 from app.pipelines.thematic.endpoint import Endpoint
 from app.pipelines.thematic.milestones import Basis, Cost, Milestones, Report
 from app.pipelines.thematic.parameters import Request, digest, stage_settings
@@ -249,7 +249,13 @@ class _Run:
             if self._parameters.llm is None:
                 return labels
             named = await name.name(
-                self.asker, prepared, material.embedded, found, labels, material.survey, report
+                Sparing(self.asker),
+                prepared,
+                material.embedded,
+                found,
+                labels,
+                material.survey,
+                report,
             )
             return replace(named, model=self._parameters.llm.model)
 
@@ -264,7 +270,7 @@ class _Run:
             if self._parameters.codebook or not self.asker.is_there:
                 return review.unreviewed(material.found, labels)
             return await review.review(
-                self.asker,
+                Sparing(self.asker),
                 prepared=material.prepared,
                 people=material.people,
                 embedded=material.embedded,
