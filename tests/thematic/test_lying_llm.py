@@ -229,6 +229,36 @@ def test_a_model_that_goes_on_the_way_leaves_what_it_did(status: int, calls: int
     assert result["usage"]["llm_calls"] == calls
 
 
+@pytest.mark.parametrize("calls", [1, 2, 5, 10])
+def test_a_call_that_fails_costs_its_own_question_alone(calls: int) -> None:
+    def once(request: Any) -> Any:
+        if len(llm.calls) == calls:
+            llm.script(Status(500))
+        return good(request)
+
+    with FakeLLM(once) as llm:
+        result = run(llm, payload(), max_retries=0, concurrency=1)
+    assert is_accounted_for(result, GIVEN)
+    assert "llm_lost" not in [warning["code"] for warning in result["warnings"]]
+    by_stage = Counter(stage(call.request) for call in llm.calls)
+    assert by_stage["assign"] > 20
+    assert Counter(entry["method"] for entry in result["assignments"])["cluster"] <= 1
+    assert "llm" in {theme["name_source"] for theme in result["themes"]}
+
+
+@pytest.mark.parametrize("bounds", [{"max_calls": 5}, {"max_tokens_total": 8_000}], ids=str)
+def test_a_budget_that_will_not_do_is_told_before_and_in_the_result(
+    bounds: dict[str, int],
+) -> None:
+    context = RecordingContext()
+    with FakeLLM(good) as llm:
+        result = run(llm, payload(), context, **bounds)
+        enough = run(llm, payload(), max_calls=1_000)
+    assert "budget_too_small" in [warning["code"] for warning in result["warnings"]]
+    assert "budget_too_small" not in [warning["code"] for warning in enough["warnings"]]
+    assert any("will not do" in str(said) for _, at, said in context.reports if at == "name")
+
+
 @pytest.mark.parametrize("calls", [0, 1, 3, 10, 25])
 def test_a_budget_is_kept_and_the_rest_done_without_the_model(calls: int) -> None:
     with FakeLLM(good) as llm:

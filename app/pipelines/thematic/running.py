@@ -104,7 +104,8 @@ class _Run:
     async def result(self) -> dict[str, Any]:
         """The stages in turn."""
         material = await self._material()
-        expected = estimate.estimate(material.prepared.texts, material.found, self._parameters)
+        found = material.found
+        expected = estimate.estimate(material.prepared.texts, found, self._parameters)
         labels = await self._named(material, expected)
         reviewed = await self._reviewed(material, labels)
         material = replace(material, found=reviewed.found)
@@ -153,6 +154,9 @@ class _Run:
             ),
         )
         result["usage"]["seconds_by_stage"] = self._milestones.seconds
+        result["warnings"] += estimate.warnings(
+            material.prepared.texts, found, self._parameters, assignments
+        )
         return result
 
     async def _costs(self) -> dict[str, Cost]:
@@ -234,8 +238,10 @@ class _Run:
 
     async def _named(self, material: _Material, expected: Foreseen | None) -> label.Labels:
         themes = f"{len(material.found.cohesion)} themes"
-        if expected is not None:
-            themes += f"; about {expected.calls:,} calls and {expected.prompt_tokens:,} tokens"
+        if expected is not None and self._parameters.llm is not None:
+            themes += f"; {estimate.told(expected)} to come"
+            if not estimate.is_held(expected, self._parameters.llm):
+                themes += ", for which the budget will not do"
 
         async def work(report: Report) -> label.Labels:
             prepared, people, found = material.prepared, material.people, material.found
