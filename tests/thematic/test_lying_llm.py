@@ -193,6 +193,21 @@ def test_an_order_in_an_answer_changes_nothing_but_its_own_text(order: str, mode
     ]
 
 
+def test_answers_of_a_server_that_a_payload_names_serve_no_job_of_the_operators() -> None:
+    calls: dict[str, str] = {}
+    with FakeLLM(nonsense_seed="x") as elsewhere, FakeLLM(good) as own:
+        pipeline = ThematicAnalysis(
+            defaults={"llm": {"base_url": own.url, "model": "fake"}}, llm_origins=[elsewhere.url]
+        )
+        named = payload("name", llm={"base_url": elsewhere.url})
+        for _ in range(2):
+            asyncio.run(pipeline.run(named, RecordingContext(calls=calls)))
+        assert not elsewhere.repeated
+        result = asyncio.run(pipeline.run(payload("name"), RecordingContext(calls=calls)))
+    assert result["usage"]["cached_calls"] == 0
+    assert len(own.calls) > 1
+
+
 def test_a_model_that_is_not_there_leaves_keywords_and_the_reason() -> None:
     with FakeLLM(good) as llm:
         url = llm.url

@@ -100,13 +100,18 @@ class LLM:
 
     Args:
         context: the job's; answers are kept in it and found there again.
+        apart: a name of the server where its answers are not to serve jobs that ask another one;
+            "" for a server that is trusted to run the model that it names.
     """
 
-    def __init__(self, settings: LLMSettings, client: ChatClient, context: CallStore) -> None:
+    def __init__(
+        self, settings: LLMSettings, client: ChatClient, context: CallStore, apart: str = ""
+    ) -> None:
         self.settings = settings
         self.budget = Budget(settings)
         self._client = client
         self._store = context
+        self._apart = (apart,) if apart else ()
         self._usage: defaultdict[str, StageUsage] = defaultdict(StageUsage)
         self._asked = Counter[str]()
         self._uncounted = Counter[str]()
@@ -331,7 +336,10 @@ class LLM:
         return self._loss
 
     def _key(self, chat: Chat, salt: Sequence[str]) -> str:
-        """Of everything that the answer depends on; the same model elsewhere answers the same."""
+        """Of everything that the answer depends on; the same model elsewhere answers the same.
+
+        But for a server that is set apart.
+        """
         asked = [
             self.settings.model,
             [[message.role, message.content] for message in chat.messages],
@@ -339,6 +347,7 @@ class LLM:
             self.settings.temperature,
             self.settings.seed,
             chat.max_output_tokens,
+            *self._apart,
             *salt,
         ]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
@@ -380,10 +389,12 @@ def open_llm(
     context: CallStore,
     *,
     on_wait: Callable[[str], Awaitable[None]] | None = None,
+    apart: str = "",
 ) -> LLM:
     """The model of these settings; close it at the end.
 
     Args:
+        apart: see LLM.
         on_wait: told in one line for people why a call waits before it is tried again.
 
     Raises:
@@ -393,7 +404,7 @@ def open_llm(
     if settings.client == "openai":
         from app.pipelines.llm.sdk_client import SDKClient  # noqa: PLC0415  only where installed
 
-        return LLM(settings, SDKClient(settings, on_wait=on_wait), context)
+        return LLM(settings, SDKClient(settings, on_wait=on_wait), context, apart)
     from app.pipelines.llm.http_client import HTTPClient  # noqa: PLC0415  only in jobs with an LLM
 
-    return LLM(settings, HTTPClient(settings, on_wait=on_wait), context)
+    return LLM(settings, HTTPClient(settings, on_wait=on_wait), context, apart)

@@ -36,6 +36,7 @@ from app.pipelines.thematic.endpoint import Endpoint
 from app.pipelines.thematic.milestones import Basis, Cost, Milestones, Report
 from app.pipelines.thematic.parameters import Request, digest, stage_settings
 from app.pipelines.thematic.prompts import Survey
+from app.pipelines.thematic.reaching import origin
 
 _Outcome = TypeVar("_Outcome")
 
@@ -59,9 +60,14 @@ async def analyse(
     version: str,
     starts: Mapping[str, float],
     max_answers: int,
+    own_server: str | None = None,
 ) -> dict[str, Any]:
-    """Go through all stages and return the result."""
-    run = _Run(request, context, version, starts, max_answers)
+    """Go through all stages and return the result.
+
+    Args:
+        own_server: the operator's; answers of another serve only the jobs that name it.
+    """
+    run = _Run(request, context, version, starts, max_answers, own_server)
     try:
         return await run.result()
     finally:
@@ -76,9 +82,11 @@ class _Run:
         version: str,
         starts: Mapping[str, float],
         max_answers: int,
+        own_server: str | None,
     ) -> None:
         self._request = request
         self._max_answers = max_answers
+        self._own_server = own_server
         self._parameters = request.parameters
         self._context = context
         self._version = version
@@ -99,7 +107,14 @@ class _Run:
     def _open(self) -> LLM:
         if self._parameters.llm is None:
             raise AssertionError("asked without a model")
-        return open_llm(self._parameters.llm, self._context, on_wait=self._milestones.note)
+        server, own = self._parameters.llm.base_url, self._own_server
+        is_own = own is not None and origin(server) == origin(own)
+        return open_llm(
+            self._parameters.llm,
+            self._context,
+            on_wait=self._milestones.note,
+            apart="" if is_own else server,
+        )
 
     async def result(self) -> dict[str, Any]:
         """The stages in turn."""
