@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from support.fake_llm import FakeLLM
 
-from app.domain.jobs import CallUsage
+from app.domain.errors import TooLargeError
+from app.domain.jobs import MAX_CALL_ANSWER_BYTES, CallUsage
 from app.pipelines.llm.asking import LLM
 from app.pipelines.llm.concurrency import AdaptiveLimit
 from app.pipelines.llm.http_client import HTTPClient
@@ -40,7 +41,10 @@ class Memory:
         return json.loads(self.kept[key]) if key in self.kept else None
 
     async def save_call(self, key: str, answer: Any, **facts: Any) -> None:
-        self.kept[key] = json.dumps(answer)
+        text = json.dumps(answer)
+        if len(text) > MAX_CALL_ANSWER_BYTES:
+            raise TooLargeError("answer of a call", len(text), MAX_CALL_ANSWER_BYTES)
+        self.kept[key] = text
         self.facts.append(facts)
 
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:

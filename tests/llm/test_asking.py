@@ -228,9 +228,9 @@ async def test_an_answer_that_stays_wrong_is_rejected_with_its_problems(
         (Truncated(), "cut off"),
         (Said("", "content_filter"), "content filter"),
         (Said(None, refusal="I won't."), "refused: I won't."),
-        (EMPTY_CHOICES, "no answer"),
+        (Said("x" * 2_000_000), "longer than can be kept"),
     ],
-    ids=["cut off", "filtered", "refused", "empty"],
+    ids=["cut off", "filtered", "refused", "oversized"],
 )
 async def test_what_would_end_the_same_way_is_not_asked_again(
     fake: FakeLLM, memory: Memory, useless: Any, problem: str
@@ -243,6 +243,47 @@ async def test_what_would_end_the_same_way_is_not_asked_again(
     await llm.close()
     assert len(fake.calls) == 2
     assert llm.usage("name").cached_calls == 1
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [Said("", "content_filter"), Said(None, refusal="I won't.")],
+    ids=["filtered", "refused"],
+)
+async def test_a_refusal_is_kept_for_its_own_job_alone(
+    fake: FakeLLM, memory: Memory, passing: Said
+) -> None:
+    fake.script(READY, passing)
+    first = llm_for(fake, memory)
+    with pytest.raises(AnswerRejectedError):
+        await first.ask("name", QUESTION, Name)
+    await first.close()
+    memory.job_id = "another"
+    second = llm_for(fake, memory)
+    assert (await second.ask("name", QUESTION, Name)).name
+    await second.close()
+
+
+async def test_no_answer_at_all_is_paid_for_and_not_kept(fake: FakeLLM, memory: Memory) -> None:
+    fake.script(READY, EMPTY_CHOICES)
+    llm = llm_for(fake, memory)
+    with pytest.raises(AnswerRejectedError, match="no answer"):
+        await llm.ask("name", QUESTION, Name)
+    assert (await llm.ask("name", QUESTION, Name)).name
+    await llm.close()
+    assert memory.stages == ["probe", "name", "name"]
+    assert len(fake.calls) == 3
+
+
+async def test_an_answer_nested_beyond_reason_is_a_wrong_answer(
+    fake: FakeLLM, memory: Memory
+) -> None:
+    fake.script(READY, Said('{"name": ' + "[" * 900 + "]" * 900 + "}"))
+    llm = llm_for(fake, memory)
+    assert (await llm.ask("name", QUESTION, Name)).name
+    assert (await llm.ask("name", QUESTION, Name)).name
+    await llm.close()
+    assert len(fake.calls) == 3
 
 
 async def test_the_share_of_answers_right_at_first_is_known(fake: FakeLLM, memory: Memory) -> None:
@@ -391,6 +432,38 @@ async def test_a_lost_server_is_not_asked_for_the_rest(
     assert len(fake.calls) == 1 + calls
 
 
+async def test_a_failure_is_final_once_the_server_is_given_up(
+    fake: FakeLLM, memory: Memory
+) -> None:
+    llm = llm_for(fake, memory, max_retries=0)
+    await llm.probe()
+    fake.always = Status(503)
+    final = []
+    for number in range(3):
+        with pytest.raises(LLMUnavailableError) as caught:
+            await llm.ask("name", _question(number), Name)
+        final.append(caught.value.is_final)
+    await llm.close()
+    assert final == [False, True, True]
+
+
+async def test_a_server_that_refuses_every_question_is_given_up(
+    fake: FakeLLM, memory: Memory
+) -> None:
+    llm = llm_for(fake, memory)
+    await llm.probe()
+    fake.always = Status(400, {}, {"error": {"message": "content policy"}})
+    for number in range(7):
+        with pytest.raises(AnswerRejectedError, match="content policy"):
+            await llm.ask("name", _question(number), Name)
+    for number in (7, 8, 9):
+        with pytest.raises(LLMUnavailableError, match="8 questions in a row") as caught:
+            await llm.ask("name", _question(number), Name)
+        assert caught.value.is_final
+    await llm.close()
+    assert len(fake.calls) == 1 + 8 * 4
+
+
 async def test_a_server_that_recovers_is_not_given_up(fake: FakeLLM, memory: Memory) -> None:
     llm = llm_for(fake, memory, max_retries=0)
     await llm.probe()
@@ -410,6 +483,61 @@ async def test_the_budget_counts_every_call_but_kept_ones(fake: FakeLLM, memory:
         await llm.ask("name", _question(3), Name)
     await llm.close()
     assert len(fake.calls) == 3
+
+
+async def test_every_request_counts_also_one_that_failed(fake: FakeLLM, memory: Memory) -> None:
+    llm = llm_for(fake, memory, max_calls=4)
+    await llm.probe()
+    fake.script(Status(500), Status(500))
+    assert (await llm.ask("name", _question(1), Name)).name
+    with pytest.raises(BudgetExceededError, match="4 calls") as caught:
+        await llm.ask("name", _question(2), Name)
+    await llm.close()
+    assert caught.value.is_final
+    assert len(fake.calls) == 4
+
+
+async def test_no_try_is_made_again_beyond_the_budget(fake: FakeLLM, memory: Memory) -> None:
+    llm = llm_for(fake, memory, max_calls=3)
+    await llm.probe()
+    fake.always = Status(500)
+    with pytest.raises(BudgetExceededError, match="3 calls"):
+        await llm.ask("name", _question(1), Name)
+    await llm.close()
+    assert len(fake.calls) == 3
+
+
+async def test_refusals_count_as_requests(fake: FakeLLM, memory: Memory) -> None:
+    llm = llm_for(fake, memory, max_calls=10)
+    await llm.probe()
+    fake.always = Status(400)
+    for number in range(5):
+        with pytest.raises((AnswerRejectedError, BudgetExceededError)):
+            await llm.ask("name", _question(number), Name)
+    await llm.close()
+    assert len(fake.calls) == 10
+
+
+async def test_a_prompt_without_an_answer_in_time_is_counted(fake: FakeLLM, memory: Memory) -> None:
+    llm = llm_for(fake, memory, max_retries=0, timeout_seconds=0.2)
+    await llm.probe()
+    before = llm.budget.spent
+    fake.script(Held())
+    with pytest.raises(LLMUnavailableError):
+        await llm.ask("name", QUESTION, Name)
+    await llm.close()
+    spent = llm.budget.spent - before
+    assert spent.calls == 1
+    assert spent.prompt_tokens > 0
+    assert spent.completion_tokens == 0
+
+
+async def test_embeddings_are_no_calls_of_the_model(fake: FakeLLM, memory: Memory) -> None:
+    facts = {"stage": "embed", "model": "e", "prompt_tokens": 9, "completion_tokens": 0}
+    memory.facts += [{**facts, "cost": 0.0}] * 5
+    llm = llm_for(fake, memory, max_calls=2)
+    assert (await llm.ask("name", _question(1), Name)).name
+    await llm.close()
 
 
 async def test_the_budget_is_the_jobs_and_not_an_attempts(fake: FakeLLM, memory: Memory) -> None:

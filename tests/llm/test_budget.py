@@ -1,6 +1,7 @@
 """No call begins that could cost more than was allowed."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -111,3 +112,36 @@ async def test_an_estimate_is_held_against_the_budget_before_the_run() -> None:
     budget.check(Cost(calls=80))
     with pytest.raises(BudgetExceededError):
         budget.check(Cost(calls=81))
+
+
+async def test_a_large_call_that_does_not_fit_bars_no_smaller_one() -> None:
+    budget = _budget(max_tokens_total=3_000)
+    with pytest.raises(BudgetExceededError) as caught:
+        async with budget.reserved(replace(CHAT, max_output_tokens=3_000)):
+            pass
+    assert not caught.value.is_final
+    await _spend(budget)
+    assert budget.spent.calls == 1
+
+
+async def test_a_budget_that_holds_no_question_at_all_is_spent() -> None:
+    budget = _budget(max_tokens_total=2_048 + 28)
+    await _spend(budget)
+    with pytest.raises(BudgetExceededError) as caught:
+        async with budget.reserved(replace(CHAT, max_output_tokens=2_048)):
+            pass
+    assert caught.value.is_final
+
+
+async def test_calls_that_wait_begin_in_their_order() -> None:
+    budget = _budget(max_tokens_total=WORST_TOKENS * 20)
+    begun = []
+
+    async def call(number: int) -> None:
+        async with budget.reserved(CHAT) as reservation:
+            begun.append(number)
+            await asyncio.sleep(0)
+            reservation.taken = Cost(1, 19, 0)
+
+    await asyncio.gather(*map(call, range(60)))
+    assert begun == list(range(60))

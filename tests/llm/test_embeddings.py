@@ -93,6 +93,7 @@ async def test_no_texts_need_no_call(fake: FakeLLM, client: EmbeddingsClient) ->
         _data([1, 0], [0, 1], [0, 0]),
         _data([1, 0], [0, 1], [math.nan, 1]),
         _data([1, 0], [0, 1], [math.inf, 1]),
+        _data([1, 0], [0, 1], [10**400, 1]),
     ],
     ids=str,
 )

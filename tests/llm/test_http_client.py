@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import logging
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -10,9 +11,12 @@ import pytest
 from llm.doubles import CHAT, MODEL, QUESTION, Pauses, retrying, settings_for
 from support.fake_llm import EMPTY_CHOICES, FakeLLM, Held, Raw, Said, Status
 
+from app.domain.jobs import MAX_CALL_TOKENS
 from app.pipelines.llm import http_client, transport
 from app.pipelines.llm.http_client import HTTPClient
 from app.pipelines.llm.interface import Chat, LLMSettings, LLMUnavailableError, Message
+from app.pipelines.llm.retrying import FailedTryError
+from app.pipelines.llm.transport import Key, answer_of
 
 KEY = "sk-secret-1234567890"
 
@@ -75,6 +79,7 @@ def _answer(message: Any, **choice: Any) -> Raw:
         (_answer({"content": "yes"}), "yes", "stop"),
         (_answer({"content": "yes"}, finish_reason=None), "yes", "stop"),
         (_answer({"content": [{"type": "text", "text": "y"}, {"text": "es"}]}), "yes", "stop"),
+        (_answer({"content": "yes", "refusal": ""}), "yes", "stop"),
         (_answer({"content": None}), "", "stop"),
         (_answer(None), "", "stop"),
         (_answer({"content": 7}), "", "stop"),
@@ -93,6 +98,22 @@ async def test_odd_answers_are_read(
     fake.script(answer)
     completion = await client.complete(CHAT)
     assert (completion.text, completion.finish_reason) == (text, reason)
+    assert completion.refusal is None
+
+
+@pytest.mark.parametrize("code", [["x"], {"of": "x"}, 10**400, True, None], ids=str)
+@pytest.mark.parametrize("status", [200, 400, 429, 500])
+def test_an_error_of_any_shape_is_a_failed_try(status: int, code: Any) -> None:
+    content = json.dumps({"error": {"code": code, "message": "no"}}).encode()
+    with pytest.raises(FailedTryError, match="no"):
+        answer_of(status, {}, content, "http://host", Key(None))
+
+
+async def test_tokens_beyond_all_bounds_are_cut_to_them(fake: FakeLLM, client: HTTPClient) -> None:
+    usage = {"prompt_tokens": 10**400, "completion_tokens": 10**400}
+    fake.script(Raw({"choices": [{"message": {"content": "yes"}}], "usage": usage}))
+    completion = await client.complete(CHAT)
+    assert completion.prompt_tokens == completion.completion_tokens == MAX_CALL_TOKENS
 
 
 async def test_a_refusal_is_told_apart(fake: FakeLLM, client: HTTPClient) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.pipelines.llm import AnswerRejectedError, BudgetExceededError, LLMError, in_parts
+from app.pipelines.llm.parts import AT_ONCE
 
 
 class Work:
@@ -83,3 +84,23 @@ async def test_work_that_loses_an_item_is_a_mistake() -> None:
 
     with pytest.raises(ValueError, match="1 results for 2 items"):
         await in_parts(range(2), 2, work, _failed)
+
+
+async def test_few_batches_are_begun_at_once() -> None:
+    under_way = most = 0
+
+    async def work(items: Sequence[int]) -> list[str]:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.001 * (items[0] % 3))
+        under_way -= 1
+        return [str(item) for item in items]
+
+    results = await in_parts(range(1_000), 1, work, _failed)
+    assert results == [str(item) for item in range(1_000)]
+    assert most == AT_ONCE
+
+
+async def test_nothing_to_ask_about_is_nothing() -> None:
+    assert await in_parts([], 3, Work(), _failed) == []

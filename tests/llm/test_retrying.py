@@ -109,6 +109,9 @@ async def test_retries_end(fake: FakeLLM, client: HTTPClient, pauses: Pauses) ->
         ({"retry-after": "nan"}, None),
         ({"retry-after": "inf"}, None),
         ({"retry-after": "later"}, None),
+        ({"retry-after": "Thu, 01 Jan 2026 00:00:00 +99999999999999999999"}, None),
+        ({"retry-after": "Fri, 31 Dec 9999 23:59:59 -2300"}, None),
+        ({"retry-after": "Fri, 01 Jan 99999 00:00:00 GMT"}, None),
         ({}, None),
     ],
 )
@@ -128,6 +131,17 @@ async def test_what_the_server_asks_for_is_waited(
 
 async def test_an_hour_is_not_waited(fake: FakeLLM, client: HTTPClient, pauses: Pauses) -> None:
     fake.script(Status(429, {"retry-after": "3600"}))
+    with pytest.raises(LLMUnavailableError, match="asks to wait 3600 s") as caught:
+        await client.complete(CHAT)
+    assert not caught.value.is_final
+    assert not pauses
+    assert len(fake.calls) == 1
+
+
+async def test_the_longest_wait_allowed_is_waited(
+    fake: FakeLLM, client: HTTPClient, pauses: Pauses
+) -> None:
+    fake.script(Status(429, {"retry-after": str(MAX_ASKED_SECONDS)}))
     await client.complete(CHAT)
     assert pauses == [MAX_ASKED_SECONDS]
 

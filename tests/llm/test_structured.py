@@ -117,6 +117,7 @@ def test_json_is_cut_out_of_the_text_around_it(text: str) -> None:
         ('{"themes": [{"name": "Parking"}, {"na', "breaks off"),
         ("{'name': 'Parking'}", "malformed"),
         ('{"a":' * 100_000, "nested too deeply"),
+        ('{"a":' + "[" * 900 + "]" * 900 + "}", "nested too deeply"),
         ("{" * 1_000_000, "malformed"),
         ("<think>still thinking {", "no JSON object"),
     ],

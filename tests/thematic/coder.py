@@ -26,7 +26,7 @@ class Coder:
         self.calls: Counter[str] = Counter()
         self.shown: list[dict[str, Any]] = []
 
-    async def complete(self, chat: Chat) -> Completion:
+    async def complete(self, chat: Chat, on_failed_try: Any = None) -> Completion:
         request = {
             "messages": [
                 {"role": message.role, "content": message.content} for message in chat.messages

@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 from support.fake_llm import FakeLLM, Raw, Status
+from thematic.coder import good
 from thematic.recording import RecordingContext
 
 from app.pipelines.llm import LLMUnavailableError
+from app.pipelines.llm.budget import tokens_in
 from app.pipelines.llm.embeddings import EmbeddingsError, EmbeddingsSettings
 from app.pipelines.thematic import embed, endpoint
 from app.pipelines.thematic.checking import ParameterError
@@ -110,6 +112,27 @@ async def test_a_job_says_whose_vectors_it_used(server: FakeLLM) -> None:
     assert result["embedding"]["backend"] == "endpoint"
     assert result["embedding"]["model"] == MODEL
     assert len(server.calls) == -(-len(TEXTS) // endpoint.BATCH)
+
+
+async def test_vectors_take_nothing_of_the_models_budget(server: FakeLLM) -> None:
+    embedding = {"backend": "endpoint", "base_url": server.url, "model": MODEL}
+    payload = {"answers": TEXTS, "embedding": embedding, "mode": "name"}
+    context = RecordingContext()
+    with FakeLLM(good) as llm:
+        own = {"base_url": llm.url, "model": "m", "max_calls": 3}
+        pipeline = ThematicAnalysis(defaults={"llm": own}, llm_origins=[server.url])
+        result = await pipeline.run(payload, context)
+        assert len(llm.calls) == 3
+    assert result["usage"]["by_stage"]["embed"]["llm_calls"] == len(server.calls) == 3
+    assert result["usage"]["by_stage"]["embed"]["prompt_tokens"] == tokens_in(TEXTS)
+
+
+async def test_tokens_are_the_servers_where_it_counts(server: FakeLLM) -> None:
+    context = RecordingContext()
+    server.script(Raw(_data(64) | {"usage": {"prompt_tokens": 1_000, "total_tokens": 1_000}}))
+    await asking(server, context).embed(TEXTS, unheard)
+    assert context.paid[0].prompt_tokens == 1_000
+    assert context.paid[1].prompt_tokens == tokens_in(TEXTS[64:128])
 
 
 @pytest.mark.parametrize(

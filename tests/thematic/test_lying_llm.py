@@ -215,6 +215,21 @@ def test_an_order_in_an_answer_changes_nothing_but_its_own_text(order: str, mode
     ]
 
 
+def test_answers_of_a_server_that_a_payload_names_serve_no_job_of_the_operators() -> None:
+    calls: dict[str, str] = {}
+    with FakeLLM(nonsense_seed="x") as elsewhere, FakeLLM(good) as own:
+        pipeline = ThematicAnalysis(
+            defaults={"llm": {"base_url": own.url, "model": "fake"}}, llm_origins=[elsewhere.url]
+        )
+        named = payload("name", llm={"base_url": elsewhere.url})
+        for _ in range(2):
+            asyncio.run(pipeline.run(named, RecordingContext(calls=calls)))
+        assert not elsewhere.repeated
+        result = asyncio.run(pipeline.run(payload("name"), RecordingContext(calls=calls)))
+    assert result["usage"]["cached_calls"] == 0
+    assert len(own.calls) > 1
+
+
 def test_a_model_that_is_not_there_leaves_keywords_and_the_reason() -> None:
     with FakeLLM(good) as llm:
         url = llm.url
@@ -249,6 +264,36 @@ def test_a_model_that_goes_on_the_way_leaves_what_it_did(status: int, calls: int
     assert result["labelling"]["reasons"]
     assert "llm_lost" in [warning["code"] for warning in result["warnings"]]
     assert result["usage"]["llm_calls"] == calls
+
+
+@pytest.mark.parametrize("calls", [1, 2, 5, 10])
+def test_a_call_that_fails_costs_its_own_question_alone(calls: int) -> None:
+    def once(request: Any) -> Any:
+        if len(llm.calls) == calls:
+            llm.script(Status(500))
+        return good(request)
+
+    with FakeLLM(once) as llm:
+        result = run(llm, payload(), max_retries=0, concurrency=1)
+    assert is_accounted_for(result, GIVEN)
+    assert "llm_lost" not in [warning["code"] for warning in result["warnings"]]
+    by_stage = Counter(stage(call.request) for call in llm.calls)
+    assert by_stage["assign"] > 20
+    assert Counter(entry["method"] for entry in result["assignments"])["cluster"] <= 1
+    assert "llm" in {theme["name_source"] for theme in result["themes"]}
+
+
+@pytest.mark.parametrize("bounds", [{"max_calls": 5}, {"max_tokens_total": 8_000}], ids=str)
+def test_a_budget_that_will_not_do_is_told_before_and_in_the_result(
+    bounds: dict[str, int],
+) -> None:
+    context = RecordingContext()
+    with FakeLLM(good) as llm:
+        result = run(llm, payload(), context, **bounds)
+        enough = run(llm, payload(), max_calls=1_000)
+    assert "budget_too_small" in [warning["code"] for warning in result["warnings"]]
+    assert "budget_too_small" not in [warning["code"] for warning in enough["warnings"]]
+    assert any("will not do" in str(said) for _, at, said in context.reports if at == "name")
 
 
 @pytest.mark.parametrize("calls", [0, 1, 3, 10, 25])

@@ -27,7 +27,8 @@ from app.pipelines.llm.interface import (
 from app.pipelines.llm.quoting import as_data
 
 if TYPE_CHECKING:
-    from app.pipelines.llm.asking import LLM, CallStore, in_parts, open_llm
+    from app.pipelines.llm.asking import LLM, CallStore, open_llm
+    from app.pipelines.llm.parts import in_parts
 
 __all__ = [
     "LLM",
@@ -49,10 +50,10 @@ __all__ = [
     "open_llm",
 ]
 
-_ASKING = frozenset({"LLM", "CallStore", "in_parts", "open_llm"})
+_LATER = {"LLM": "asking", "CallStore": "asking", "open_llm": "asking", "in_parts": "parts"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ASKING:
-        return getattr(import_module("app.pipelines.llm.asking"), name)
+    if name in _LATER:
+        return getattr(import_module(f"app.pipelines.llm.{_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

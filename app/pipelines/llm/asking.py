@@ -13,21 +13,23 @@ import hashlib
 import json
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, replace
 from typing import Any, Final, Literal, Protocol, TypeVar
+from uuid import uuid4
 
 from pydantic import BaseModel, Field
 
+from app.domain.errors import TooLargeError
 from app.domain.jobs import CallUsage
 from app.pipelines.llm import structured
-from app.pipelines.llm.budget import Budget
+from app.pipelines.llm.budget import Budget, Cost
+from app.pipelines.llm.flights import Flights, in_any_case
 from app.pipelines.llm.interface import (
     AnswerRejectedError,
     Chat,
     ChatClient,
     Completion,
-    LLMError,
     LLMSettings,
     LLMUnavailableError,
     Message,
@@ -36,16 +38,15 @@ from app.pipelines.llm.interface import (
 
 PROBE_STAGE: Final = "probe"
 # The server understood the request and refuses what is in it: another form, or less of it, may do.
-_REFUSED_AS_IT_IS: Final = frozenset({400, 413, 422})
-_FORM_REFUSED: Final = frozenset({400, 415, 422, 501})
+_REFUSED_AS_IT_IS: Final = frozenset({400, 413, 415, 422, 501})
 # Calls in a row that failed with all their retries: the rest would only wait likewise.
 _PATIENCE: Final = 2
-_SAVING_SECONDS: Final = 5.0
+# Questions in a row that were refused in every form. One item that a server does not like brings a
+# batch of 20 refused as a whole and four times as a half of it, before anything else is asked.
+_MOST_REFUSALS: Final = 8
 
 _logger: Final = logging.getLogger("haulage.llm")
 T = TypeVar("T", bound=BaseModel)
-X = TypeVar("X")
-Y = TypeVar("Y")
 
 
 class CallStore(Protocol):
@@ -90,6 +91,7 @@ _INCOMPLETE: Final = {
     "length": "the answer was longer than allowed and was cut off",
     "content_filter": "the server's content filter kept the answer back",
     "empty": "the server sent no answer",
+    "oversized": "the answer was longer than can be kept",
 }
 
 
@@ -98,20 +100,25 @@ class LLM:
 
     Args:
         context: the job's; answers are kept in it and found there again.
+        apart: a name of the server where its answers are not to serve jobs that ask another one;
+            "" for a server that is trusted to run the model that it names.
     """
 
-    def __init__(self, settings: LLMSettings, client: ChatClient, context: CallStore) -> None:
+    def __init__(
+        self, settings: LLMSettings, client: ChatClient, context: CallStore, apart: str = ""
+    ) -> None:
         self.settings = settings
         self.budget = Budget(settings)
         self._client = client
         self._store = context
+        self._apart = (apart,) if apart else ()
         self._usage: defaultdict[str, StageUsage] = defaultdict(StageUsage)
         self._asked = Counter[str]()
         self._uncounted = Counter[str]()
-        self._flights: dict[str, _Flight] = {}
+        self._flights = Flights()
         self._rung: str | None = None
         self._probing = asyncio.Lock()
-        self._failures = 0
+        self._failures = self._refusals = 0
         self._loss: LLMUnavailableError | None = None
 
     async def probe(self) -> None:
@@ -182,10 +189,7 @@ class LLM:
 
     async def close(self) -> None:
         """End the calls under way, give up the connections and flush what was not counted yet."""
-        flights = [flight.task for flight in self._flights.values()]
-        for task in flights:
-            task.cancel()
-        await asyncio.gather(*flights, return_exceptions=True)
+        await self._flights.close()
         await self._client.close()
         for stage in list(self._uncounted):
             await self.flush_usage(stage)
@@ -215,7 +219,7 @@ class LLM:
                     PROBE_STAGE, chat, self.settings.base_url, self._store.job_id
                 )
             except LLMUnavailableError as error:
-                if error.status in _FORM_REFUSED and rung != rungs[-1]:
+                if error.status in _REFUSED_AS_IT_IS and rung != rungs[-1]:
                     continue
                 raise
             value, problems = structured.read(completion.text, form)
@@ -247,6 +251,11 @@ class LLM:
                 if error.status not in _REFUSED_AS_IT_IS:
                     raise
                 refusal = error
+        self._refusals += 1
+        if self._refusals >= _MOST_REFUSALS:
+            raise self._given_up(
+                f"{self._refusals} questions in a row were refused, at last: {refusal}"
+            ) from refusal
         raise AnswerRejectedError([f"the server refuses the question: {refusal}"]) from refusal
 
     # -- one call -----------------------------------------------------------------------------
@@ -254,32 +263,24 @@ class LLM:
     async def _call(self, stage: str, chat: Chat, *salt: str) -> Completion:
         """`chat`'s completion: kept, or under way already, or asked for now."""
         key = self._key(chat, salt)
-        flight = self._flights.get(key)
-        if flight is None or flight.task.cancelling():
-            flight = _Flight(asyncio.create_task(self._fly(stage, key, chat)))
-            self._flights[key] = flight
-            flight.task.add_done_callback(lambda task: self._forget(key, task))
-        return await flight.landed()
+        return await self._flights.join(key, lambda: self._fly(stage, chat, salt))
 
-    def _forget(self, key: str, task: asyncio.Task[Completion]) -> None:
-        if key in self._flights and self._flights[key].task is task:
-            del self._flights[key]
-
-    async def _fly(self, stage: str, key: str, chat: Chat) -> Completion:
-        kept = _completion_of(await self._store.load_call(key))
-        if kept is not None:
-            self._add(stage, cached_calls=1)
-            self._uncounted[stage] += 1
-            return kept
+    async def _fly(self, stage: str, chat: Chat, salt: Sequence[str]) -> Completion:
+        for key in (self._key(chat, salt), self._own_key(chat, salt)):
+            kept = _completion_of(await self._store.load_call(key))
+            if kept is not None:
+                self._add(stage, cached_calls=1)
+                self._uncounted[stage] += 1
+                return kept
         if self._loss is not None:
             raise LLMUnavailableError(str(self._loss), self._loss.status, is_final=True)
         async with self.budget.reserved(chat) as reservation:
             try:
-                completion = await self._client.complete(chat)
+                completion = await self._client.complete(chat, reservation.note_failed_try)
             except LLMUnavailableError as error:
-                self._note_failure(error)
-                raise
-            self._failures = 0
+                reservation.taken = reservation.cost_of_failure(error)
+                raise self._heeded(error) from error
+            self._failures = self._refusals = 0
             completion = replace(completion, text=structured.cleaned(completion.text))
             cost = reservation.taken = self.budget.cost_of(completion)
             self._add(
@@ -290,29 +291,55 @@ class LLM:
                 retries=completion.retries,
                 cost=cost.cost,
             )
-            await _in_any_case(
-                self._store.save_call(
-                    key,
-                    asdict(completion),
-                    stage=stage,
-                    model=self.settings.model,
-                    prompt_tokens=cost.prompt_tokens,
-                    completion_tokens=cost.completion_tokens,
-                    cost=cost.cost,
-                )
-            )
+            try:
+                await in_any_case(self._keep(stage, chat, salt, completion, cost))
+            except TooLargeError:
+                # Its cost is kept, and that it was of no use: nobody is to pay for it again.
+                completion = replace(completion, text="", finish_reason="oversized", refusal=None)
+                await in_any_case(self._keep(stage, chat, salt, completion, cost))
         return completion
 
-    def _note_failure(self, error: LLMUnavailableError) -> None:
-        """Give the server up: at once where it refuses everything, else after a few failures."""
-        if error.status in _REFUSED_AS_IT_IS | _FORM_REFUSED:
-            return
+    async def _keep(
+        self, stage: str, chat: Chat, salt: Sequence[str], completion: Completion, cost: Cost
+    ) -> None:
+        """Keep it for all jobs; what may pass for this job alone, and no answer for nobody."""
+        key = self._key(chat, salt)
+        if completion.refusal is not None or completion.finish_reason == "content_filter":
+            key = self._own_key(chat, salt)
+        if completion.finish_reason == "empty":
+            # Its cost is counted all the same.
+            key = self._own_key(chat, (*salt, uuid4().hex))
+        await self._store.save_call(
+            key,
+            asdict(completion),
+            stage=stage,
+            model=self.settings.model,
+            prompt_tokens=cost.prompt_tokens,
+            completion_tokens=cost.completion_tokens,
+            cost=cost.cost,
+        )
+
+    def _heeded(self, error: LLMUnavailableError) -> LLMUnavailableError:
+        """The error to raise: a final one at once where the server refuses everything.
+
+        After a few failures in a row too. A refusal concerns the question, and ends it alone.
+        """
+        if error.status in _REFUSED_AS_IT_IS:
+            return error
         self._failures += 1
         if error.is_final or self._failures >= _PATIENCE:
-            self._loss = error
+            return self._given_up(str(error), error.status)
+        return error
+
+    def _given_up(self, reason: str, status: int | None = None) -> LLMUnavailableError:
+        self._loss = LLMUnavailableError(reason, status, is_final=True)
+        return self._loss
 
     def _key(self, chat: Chat, salt: Sequence[str]) -> str:
-        """Of everything that the answer depends on; the same model elsewhere answers the same."""
+        """Of everything that the answer depends on; the same model elsewhere answers the same.
+
+        But for a server that is set apart.
+        """
         asked = [
             self.settings.model,
             [[message.role, message.content] for message in chat.messages],
@@ -320,44 +347,19 @@ class LLM:
             self.settings.temperature,
             self.settings.seed,
             chat.max_output_tokens,
+            *self._apart,
             *salt,
         ]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+    def _own_key(self, chat: Chat, salt: Sequence[str]) -> str:
+        """Under which no other job looks."""
+        return self._key(chat, (*salt, "of", self._store.job_id))
 
     def _add(self, stage: str, **amounts: float) -> None:
         usage = self._usage[stage]
         added = {name: getattr(usage, name) + amount for name, amount in amounts.items()}
         self._usage[stage] = replace(usage, **added)
-
-
-@dataclass(slots=True)
-class _Flight:
-    """A call under way and how many wait for it."""
-
-    task: asyncio.Task[Completion]
-    passengers: int = 0
-
-    async def landed(self) -> Completion:
-        """Its completion; cancelled, the last one to leave ends the call and sees it ended."""
-        self.passengers += 1
-        try:
-            return await asyncio.shield(self.task)
-        finally:
-            self.passengers -= 1
-            if not self.passengers and not self.task.done():
-                self.task.cancel()
-                await asyncio.wait([self.task])
-
-
-async def _in_any_case(saving: Coroutine[Any, Any, None]) -> None:
-    """See `saving` through, also when cancelled: what it keeps is paid for."""
-    task = asyncio.create_task(saving)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task], timeout=_SAVING_SECONDS)
-        task.cancel()
-        raise
 
 
 def _judged(
@@ -387,10 +389,12 @@ def open_llm(
     context: CallStore,
     *,
     on_wait: Callable[[str], Awaitable[None]] | None = None,
+    apart: str = "",
 ) -> LLM:
     """The model of these settings; close it at the end.
 
     Args:
+        apart: see LLM.
         on_wait: told in one line for people why a call waits before it is tried again.
 
     Raises:
@@ -400,53 +404,7 @@ def open_llm(
     if settings.client == "openai":
         from app.pipelines.llm.sdk_client import SDKClient  # noqa: PLC0415  only where installed
 
-        return LLM(settings, SDKClient(settings, on_wait=on_wait), context)
+        return LLM(settings, SDKClient(settings, on_wait=on_wait), context, apart)
     from app.pipelines.llm.http_client import HTTPClient  # noqa: PLC0415  only in jobs with an LLM
 
-    return LLM(settings, HTTPClient(settings, on_wait=on_wait), context)
-
-
-async def in_parts(
-    items: Sequence[X],
-    size: int,
-    work: Callable[[Sequence[X]], Awaitable[list[Y]]],
-    on_failed: Callable[[X, list[str]], Y],
-    *,
-    on_lost: Callable[[X, LLMError], Y] | None = None,
-) -> list[Y]:
-    """`work` done on all items in batches of `size`, results in the order of the items.
-
-    A batch whose answer is rejected is halved, down to single items.
-
-    Args:
-        work: gives one result per item, in their order.
-        on_failed: the result of an item that failed alone, from its problems.
-        on_lost: the result of an item that a lost server or a spent budget left without an
-            answer; without it such an error ends the whole, and the other calls under way.
-    """
-
-    async def done(part: Sequence[X]) -> list[Y]:
-        try:
-            results = await work(part)
-        except AnswerRejectedError as error:
-            if len(part) == 1:
-                return [on_failed(part[0], error.problems)]
-            middle = len(part) // 2
-            return await done(part[:middle]) + await done(part[middle:])
-        except LLMError as error:
-            if on_lost is None:
-                raise
-            return [on_lost(item, error) for item in part]
-        if len(results) != len(part):
-            raise ValueError(f"{len(results)} results for {len(part)} items")
-        return results
-
-    parts = [items[start : start + size] for start in range(0, len(items), size)]
-    tasks = [asyncio.ensure_future(done(part)) for part in parts]
-    try:
-        finished = await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return [result for results in finished for result in results]
+    return LLM(settings, HTTPClient(settings, on_wait=on_wait), context, apart)

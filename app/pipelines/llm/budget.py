@@ -10,13 +10,21 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from app.domain.jobs import CallUsage
-from app.pipelines.llm.interface import BudgetExceededError, Chat, Completion, LLMSettings
+from app.pipelines.llm.interface import (
+    EMBED_STAGE,
+    BudgetExceededError,
+    Chat,
+    Completion,
+    LLMSettings,
+    LLMUnavailableError,
+)
 
 # Of English text; other scripts have more tokens, code too. No tokenizer fits every model, and
 # the common one downloads its vocabulary at the first use.
 CHARACTERS_PER_TOKEN = 4
 _TOKENS_PER_MESSAGE = 4
 _PRICED_TOKENS = 1_000_000
+_TIMED_OUT = frozenset({408, 504, 524})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +83,21 @@ class Budget:
         self._settings = settings
         self.spent = Cost()
         self._reserved = Cost()
-        self._settled = asyncio.Condition()
+        # The call whose turn it is waits for room, the others for their turn: nobody is woken in
+        # vain, and they begin in their order.
+        self._turn = asyncio.Lock()
+        self._settled = asyncio.Event()
 
     def note_spent(self, usage: CallUsage) -> None:
-        """Count what was spent before, by an earlier attempt."""
+        """Count what was spent before, by an earlier attempt; embeddings are no calls of this."""
+        if usage.stage == EMBED_STAGE:
+            return
         self.spent += Cost(usage.calls, usage.prompt_tokens, usage.completion_tokens, usage.cost)
 
     def check(self, expected: Cost) -> None:
         """Raise BudgetExceededError where `expected`, added to what is spent, is too much."""
         if reason := self._reason_against(self.spent + expected):
-            raise BudgetExceededError(reason)
+            raise BudgetExceededError(reason, is_final=self._is_spent())
 
     @asynccontextmanager
     async def reserved(self, chat: Chat) -> AsyncIterator["Reservation"]:
@@ -93,11 +106,12 @@ class Budget:
         Raises:
             BudgetExceededError: it does not fit, also when nothing else is under way.
         """
-        reservation = Reservation(self._worst_of(chat))
-        async with self._settled:
+        reservation = Reservation(self, self._worst_of(chat))
+        async with self._turn:
             while reason := self._reason_against(self.spent + self._reserved + reservation.worst):
                 if not self._reserved.calls:
-                    raise BudgetExceededError(reason)
+                    raise BudgetExceededError(reason, is_final=self._is_spent())
+                self._settled.clear()
                 await self._settled.wait()
             self._reserved += reservation.worst
         try:
@@ -107,20 +121,35 @@ class Budget:
             self._reserved -= reservation.worst
             if reservation.taken is not None:
                 self.spent += reservation.taken
-            await self._tell()
+            self._settled.set()
 
-    async def _tell(self) -> None:
-        async with self._settled:
-            self._settled.notify_all()
+    def note_failed_try(self, cost: Cost) -> None:
+        """Count a try that a call under way makes again.
+
+        Raises:
+            BudgetExceededError: there is no room for another.
+        """
+        self.spent += cost
+        if reason := self._reason_against(self.spent + self._reserved):
+            raise BudgetExceededError(reason, is_final=self._is_spent())
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> Cost:
+        """Of one call."""
+        tokens = (prompt_tokens, completion_tokens)
+        return Cost(1, *tokens, price(self._settings, *tokens))
 
     def cost_of(self, completion: Completion) -> Cost:
         """What a finished call took."""
-        tokens = (completion.prompt_tokens, completion.completion_tokens)
-        return Cost(1, *tokens, price(self._settings, *tokens))
+        return self.cost(completion.prompt_tokens, completion.completion_tokens)
 
     def _worst_of(self, chat: Chat) -> Cost:
-        tokens = (tokens_in(message.content for message in chat.messages), chat.max_output_tokens)
-        return Cost(1, *tokens, price(self._settings, *tokens))
+        prompt_tokens = tokens_in(message.content for message in chat.messages)
+        return self.cost(prompt_tokens, chat.max_output_tokens)
+
+    def _is_spent(self) -> bool:
+        """Whether not even a question without words would fit."""
+        least = self.cost(0, self._settings.max_output_tokens)
+        return self._reason_against(self.spent + least) is not None
 
     def _reason_against(self, total: Cost) -> str | None:
         bounds = self._settings
@@ -139,5 +168,15 @@ class Budget:
 class Reservation:
     """What a call under way may take; `taken` is set once it is known."""
 
+    budget: Budget
     worst: Cost
     taken: Cost | None = None
+
+    def note_failed_try(self, error: LLMUnavailableError) -> None:
+        """Count a try before it is made again; raises where the budget holds no other."""
+        self.budget.note_failed_try(self.cost_of_failure(error))
+
+    def cost_of_failure(self, error: LLMUnavailableError) -> Cost:
+        """A request; where no answer came in time the prompt may have been read and charged."""
+        is_charged = error.status is None or error.status in _TIMED_OUT
+        return self.budget.cost(self.worst.prompt_tokens if is_charged else 0, 0)

@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.jobs import MAX_CALL_TOKENS
+from app.pipelines.llm.budget import tokens_in
 from app.pipelines.llm.concurrency import AdaptiveLimit
 from app.pipelines.llm.interface import LLMError
 from app.pipelines.llm.retrying import Retrying
@@ -35,7 +37,11 @@ class EmbeddingsSettings:
 
 
 class EmbeddingsClient:
-    """Embeds texts by a model behind an OpenAI-compatible server."""
+    """Embeds texts by a model behind an OpenAI-compatible server.
+
+    Attributes:
+        prompt_tokens: of all texts so far, estimated where the server does not count.
+    """
 
     def __init__(
         self,
@@ -49,6 +55,7 @@ class EmbeddingsClient:
             settings.base_url, Key(settings.api_key_env), settings.timeout_seconds
         )
         self._retrying = retrying or Retrying(settings.max_retries, AdaptiveLimit(1), on_wait)
+        self.prompt_tokens = 0
 
     async def embed(
         self,
@@ -69,6 +76,7 @@ class EmbeddingsClient:
         for batch in _batches(texts):
             body = {"model": self._model, "input": batch, "encoding_format": "float"}
             answer, _ = await self._retrying.call(partial(self._server.post, _PATH, body))
+            self.prompt_tokens += _count(answer.get("usage")) or tokens_in(batch)
             batches.append(_vectors(answer.get("data"), len(batch)))
             if batches[-1].shape[1] != batches[0].shape[1]:
                 raise EmbeddingsError(
@@ -99,6 +107,11 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
         yield batch
 
 
+def _count(usage: Any) -> int:
+    value = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return min(value, MAX_CALL_TOKENS) if isinstance(value, int) and value > 0 else 0
+
+
 def _vectors(data: Any, expected: int) -> NDArray[np.float32]:
     """The vectors of one batch by their `index`: servers may send them in any order."""
     entries = data if isinstance(data, list) else []
@@ -111,7 +124,7 @@ def _vectors(data: Any, expected: int) -> NDArray[np.float32]:
         raise EmbeddingsError(f"{len(by_index)} usable vectors for {expected} texts")
     try:
         vectors = np.array([by_index[place] for place in range(expected)], np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise EmbeddingsError("vectors of different lengths, or not of numbers") from None
     if vectors.ndim != 2 or not vectors.shape[1]:  # noqa: PLR2004  texts by numbers
         raise EmbeddingsError("vectors of different lengths, or not of numbers")

@@ -4,9 +4,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from app.domain.jobs import MAX_CALL_TOKENS
 from app.pipelines.llm.budget import tokens_in
 from app.pipelines.llm.concurrency import AdaptiveLimit
-from app.pipelines.llm.interface import Chat, Completion, LLMSettings
+from app.pipelines.llm.interface import Chat, Completion, LLMSettings, OnFailedTry
 from app.pipelines.llm.retrying import FailedTryError, Retrying
 from app.pipelines.llm.structured import cleaned
 from app.pipelines.llm.transport import Key, Poster, Server
@@ -40,22 +41,26 @@ class HTTPClient:
     def __repr__(self) -> str:
         return f"HTTPClient({self._settings.model!r} at {self._server.origin})"
 
-    async def complete(self, chat: Chat) -> Completion:
+    async def complete(self, chat: Chat, on_failed_try: OnFailedTry | None = None) -> Completion:
         """See ChatClient."""
-        completion, retries = await self._retrying.call(lambda: self._once(chat))
+        completion, retries = await self._retrying.call(
+            lambda: self._once(chat, on_failed_try), on_failed_try
+        )
         return replace(completion, retries=retries)
 
     async def close(self) -> None:
         """See ChatClient."""
         await self._server.close()
 
-    async def _once(self, chat: Chat) -> Completion:
+    async def _once(self, chat: Chat, on_failed_try: OnFailedTry | None) -> Completion:
         for _ in _ALTERNATIVES:
             try:
                 return self._read(chat, await self._server.post(_PATH, self._body(chat)))
             except FailedTryError as error:
                 if error.status != _BAD_REQUEST or not self._learns_from(str(error)):
                     raise
+                if on_failed_try is not None:
+                    on_failed_try(error)
         return self._read(chat, await self._server.post(_PATH, self._body(chat)))
 
     def _body(self, chat: Chat) -> dict[str, Any]:
@@ -96,6 +101,9 @@ class HTTPClient:
         message = message if isinstance(message, dict) else {}
         text = _text_of(message.get("content"))
         refusal = message.get("refusal")
+        if refusal == "" and text:
+            # Some gateways send every key that the protocol knows.
+            refusal = None
         reason = choice.get("finish_reason") or "stop"
         usage = answer.get("usage")
         usage = usage if isinstance(usage, dict) else {}
@@ -120,4 +128,4 @@ def _text_of(content: Any) -> str:
 
 def _count(usage: dict[str, Any], name: str) -> int:
     value = usage.get(name)
-    return value if isinstance(value, int) and value > 0 else 0
+    return min(value, MAX_CALL_TOKENS) if isinstance(value, int) and value > 0 else 0

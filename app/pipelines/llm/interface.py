@@ -1,10 +1,13 @@
 """What a language model is to a pipeline: settings, one call, what it cost, how it fails."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from app.domain.errors import HaulageError
+
+EMBED_STAGE: Final = "embed"
+"""Where the calls of embeddings are counted; they are no part of a language model's budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,8 @@ class LLMSettings:
         timeout_seconds: for one call, from the connection to the last byte.
         max_retries: of one call, after 408, 409, 429, 5xx, a broken connection or a time-out.
         structured: "auto" probes once, else "json_schema", "json_object" or "text".
-        max_calls: calls that the job may make, None without a bound; the next two likewise.
+        max_calls: requests that the job may make, failed ones too, None without a bound; the next
+            two likewise. Embeddings are not among them.
         max_cost: in the currency of the prices.
         prompt_price: per million tokens; the next likewise.
         client: "httpx" or "openai" (the SDK, where it is installed).
@@ -103,8 +107,12 @@ class StageUsage:
 class ChatClient(Protocol):
     """Makes one call, with its retries; knows nothing of answers' meaning."""
 
-    async def complete(self, chat: Chat) -> Completion:
+    async def complete(self, chat: Chat, on_failed_try: "OnFailedTry | None" = None) -> Completion:
         """The answer.
+
+        Args:
+            on_failed_try: told of each try that failed before it is made again; may raise to
+                end the call.
 
         Raises:
             LLMUnavailableError: refused for good (400, 401, 403, 404), or no answer within the
@@ -133,8 +141,19 @@ class LLMUnavailableError(LLMError):
         self.is_final = is_final
 
 
+OnFailedTry = Callable[[LLMUnavailableError], None]
+
+
 class BudgetExceededError(LLMError):
-    """The next call would exceed `max_calls`, `max_tokens_total` or `max_cost`."""
+    """The next call would exceed `max_calls`, `max_tokens_total` or `max_cost`.
+
+    Attributes:
+        is_final: whether no other call would fit either.
+    """
+
+    def __init__(self, reason: str, *, is_final: bool = False) -> None:
+        super().__init__(reason)
+        self.is_final = is_final
 
 
 class AnswerRejectedError(LLMError):

@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final, TypeVar
 
 from app.pipelines.llm.concurrency import AdaptiveLimit
-from app.pipelines.llm.interface import LLMUnavailableError
+from app.pipelines.llm.interface import LLMUnavailableError, OnFailedTry
 
 # A server may ask for hours; a job that holds a worker for so long is better tried again later.
 MAX_ASKED_SECONDS: Final = 120.0
@@ -65,15 +65,17 @@ def asked_wait_seconds(
     until = _date(headers.get("retry-after"))
     if until is None:
         return None
-    return max(0.0, (until - (_date(headers.get("date")) or now())).total_seconds())
+    since = _date(headers.get("date")) or now()
+    return max(0.0, (until - since).total_seconds())
 
 
 def _date(text: str | None) -> datetime | None:
     try:
         date = parsedate_to_datetime(text or "")
-    except ValueError:
+        return date.astimezone(UTC) if date.tzinfo else date.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        # A year or a zone beyond all bounds.
         return None
-    return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
 class Retrying:
@@ -102,11 +104,14 @@ class Retrying:
         self._chance = chance or random.Random()  # noqa: S311  spreads load, no secret
         self._sleep = sleep
 
-    async def call(self, once: Callable[[], Awaitable[T]]) -> tuple[T, int]:
+    async def call(
+        self, once: Callable[[], Awaitable[T]], on_failed_try: OnFailedTry | None = None
+    ) -> tuple[T, int]:
         """What `once` gives, and how many times it had failed before.
 
         Raises:
-            LLMUnavailableError: the last failure.
+            LLMUnavailableError: the last failure, also where the server asks for a longer wait
+                than MAX_ASKED_SECONDS.
         """
         retries = 0
         async with self._limit.slot() as slot:
@@ -118,6 +123,12 @@ class Retrying:
                         slot.is_limited()
                     if error.is_final or retries >= self._max_retries:
                         raise
+                    if (error.wait_seconds or 0.0) > MAX_ASKED_SECONDS:
+                        raise FailedTryError(
+                            f"{error} (it asks to wait {error.wait_seconds:.0f} s)", error.status
+                        ) from error
+                    if on_failed_try is not None:
+                        on_failed_try(error)
                     await self._pause(error, retries)
                     retries += 1
                 else:
@@ -133,7 +144,7 @@ class Retrying:
             ceiling = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(retries, 16))
             seconds = self._chance.uniform(0, ceiling)
         else:
-            seconds = min(error.wait_seconds, MAX_ASKED_SECONDS)
+            seconds = error.wait_seconds
         if self._on_wait is not None:
             what = "for the LLM's rate limit" if error.status == _TOO_MANY else "to try again"
             await self._on_wait(f"waiting {what}, {seconds:.0f} s: {error}")

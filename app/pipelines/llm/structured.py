@@ -34,6 +34,8 @@ _BOUNDS: Final = frozenset(
 _THINKING: Final = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 _REPLACEMENT: Final = "\ufffd"
+# No form that is asked for has more than ten levels; what walks a value has a bounded stack.
+_MAX_DEPTH: Final = 64
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -151,10 +153,26 @@ def cut_json(text: str) -> dict[str, Any]:
         if is_broken and "}" not in text[:start]:
             # An object inside of one that never ended is a part, not the answer.
             raise ValueError("the JSON object breaks off or is malformed")
+        if _is_too_deep(value):
+            raise ValueError("the JSON is nested too deeply")
         return dict(value)
     raise ValueError(
         "the JSON object breaks off or is malformed" if is_broken else "there is no JSON object"
     )
+
+
+def _is_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def cleaned(value: Any) -> Any:

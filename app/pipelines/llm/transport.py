@@ -25,6 +25,7 @@ _QUOTA_CODES: Final = frozenset({"insufficient_quota", "billing_hard_limit_reach
 _OK: Final = 200
 _BAD_GATEWAY: Final = 502
 _REDIRECT: Final = range(300, 400)
+_STATUSES: Final = range(100, 600)
 
 
 class Key:
@@ -164,14 +165,15 @@ def answer_of(
     code = error.get("code")
     if status == _OK:
         # Some gateways put the real status into the body; a proxy's page has none at all.
-        status = code if isinstance(code, int) and not isinstance(code, bool) else _BAD_GATEWAY
+        status = code if type(code) is int and code in _STATUSES else _BAD_GATEWAY
+    is_out_of_money = isinstance(code, str) and code in _QUOTA_CODES
     words = str(error.get("message") or "")
     if status in _REDIRECT:
         words = "it redirects elsewhere, which is not followed"
     raise FailedTryError(
         told(f"{origin} answered {status}" + (f": {words}" if words else ""), key),
         status,
-        is_final=not is_worth_another_try(status) or code in _QUOTA_CODES,
+        is_final=not is_worth_another_try(status) or is_out_of_money,
         wait_seconds=asked_wait_seconds(headers),
     )
 

@@ -67,7 +67,7 @@ class Asker:
         answer: type[Answer],
         check: Callable[[Answer], list[str]] = lambda _: [],
     ) -> Answer:
-        """The answer; see LLM.ask. What ends the model for one question ends it for all."""
+        """The answer; see LLM.ask. A final error ends the model for all questions, others not."""
         if self.lost is not None:
             raise LLMUnavailableError(self.lost, is_final=True)
         try:
@@ -79,7 +79,8 @@ class Asker:
             self._failed[stage] += 1
             raise
         except (LLMUnavailableError, BudgetExceededError) as error:
-            self.heed(reason(error))
+            if error.is_final:
+                self.heed(reason(error))
             raise
         self._asked[stage] += 1
         return answered
@@ -110,6 +111,31 @@ class Asker:
         """End what is under way."""
         if self._llm is not None:
             await self._llm.close()
+
+
+class Sparing:
+    """Asks likewise, but a question that fails alone is one without a usable answer.
+
+    For stages that go on with the rest, or with less at a time, where an answer is of no use.
+    """
+
+    def __init__(self, asks: Asks) -> None:
+        self._asks = asks
+
+    async def ask(
+        self,
+        stage: str,
+        messages: Sequence[Message],
+        answer: type[Answer],
+        check: Callable[[Answer], list[str]] = lambda _: [],
+    ) -> Answer:
+        """See Asker.ask; raises the other errors only where they are final."""
+        try:
+            return await self._asks.ask(stage, messages, answer, check)
+        except (LLMUnavailableError, BudgetExceededError) as error:
+            if error.is_final:
+                raise
+            raise AnswerRejectedError([str(error)]) from error
 
 
 def reason(error: LLMError) -> str:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, create_model
 
 from app.pipelines.llm import AnswerRejectedError, LLMError
-from app.pipelines.llm.asking import in_parts
+from app.pipelines.llm.parts import in_parts
 from app.pipelines.thematic import codebook
 from app.pipelines.thematic.asker import Asker, Asks
 from app.pipelines.thematic.codes import NOT_THEMES

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.pipelines.llm.embeddings import EmbeddingsClient, EmbeddingsError, EmbeddingsSettings
+from app.pipelines.llm.interface import EMBED_STAGE
 from app.pipelines.thematic.embed import refuse_too_many
 from app.pipelines.thematic.milestones import Report, decode, encode
 
-STAGE: Final = "embed"
+STAGE: Final = EMBED_STAGE
 BATCH: Final = 64
 
 
@@ -35,8 +36,10 @@ class KeptCalls(Protocol):
     async def load_call(self, key: str) -> Any:
         """The answer kept under `key`, else None."""
 
-    async def save_call(self, key: str, answer: Any, *, stage: str, model: str) -> None:
-        """Keep an answer."""
+    async def save_call(
+        self, key: str, answer: Any, *, stage: str, model: str, prompt_tokens: int
+    ) -> None:
+        """Keep an answer and what it cost."""
 
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
         """Add to the calls that found their answers kept."""
@@ -71,9 +74,14 @@ class Endpoint:
                 batch = list(texts[start : start + BATCH])
                 vectors = await self._kept_vectors(batch)
                 if vectors is None:
+                    before = client.prompt_tokens
                     vectors = (await client.embed(batch)).astype(np.float16)
                     await self._kept.save_call(
-                        self._key(batch), encode(Batch(vectors)), stage=STAGE, model=model
+                        self._key(batch),
+                        encode(Batch(vectors)),
+                        stage=STAGE,
+                        model=model,
+                        prompt_tokens=client.prompt_tokens - before,
                     )
                 else:
                     found_kept += 1

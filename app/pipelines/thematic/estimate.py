@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from app.pipelines.llm.budget import Cost
+from app.pipelines.llm.budget import Budget, Cost
 from app.pipelines.llm.budget import estimate as priced
+from app.pipelines.llm.interface import BudgetExceededError, LLMSettings
 from app.pipelines.thematic import assign, name, stance
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.parameters import Parameters
@@ -17,10 +18,16 @@ _JUDGED: Final = 60  # of what is said of one answer
 _SENTENCES: Final = 1_600
 
 
-def estimate(texts: Sequence[str], found: Discovered, parameters: Parameters) -> Cost | None:
-    """What the stages from `name` on will ask; None without a model.
+def estimate(
+    texts: Sequence[str], found: Discovered, parameters: Parameters, batch: int | None = None
+) -> Cost | None:
+    """What the stages from `name` on will ask the model; None without one.
 
-    Repairs are not foreseen, nor what is kept of earlier runs.
+    Embeddings are not part of it, as of the budget neither. Repairs and failed requests are not
+    foreseen, nor what is kept of earlier runs.
+
+    Args:
+        batch: answers per call that the calibration chose; before it the most is hoped for.
     """
     if parameters.llm is None:
         return None
@@ -31,7 +38,7 @@ def estimate(texts: Sequence[str], found: Discovered, parameters: Parameters) ->
         questions.append(_naming(themes, len(found.parent_of), length))
         questions.append((1, float(_THEME * themes), 200.0))
     if parameters.mode == "full":
-        questions += _assigning(len(texts), themes, length)
+        questions += _assigning(len(texts), themes, length, batch or assign.BATCHES[0])
     elif parameters.stance:
         pairs = stance.PAIRS_PER_CALL
         questions.append((math.ceil(len(texts) / pairs), pairs * (length + 60), pairs * 20.0))
@@ -50,11 +57,46 @@ def _naming(themes: int, subthemes: int, length: float) -> tuple[int, float, flo
     return calls, (texts * length + named * _THEME) / calls, named * _NAMED / calls
 
 
-def _assigning(texts: int, themes: int, length: float) -> list[tuple[int, float, float]]:
-    singly, batch = min(texts, assign.CALIBRATED_ON), assign.BATCHES[0]
-    batches = math.ceil((texts - singly) / batch) + (texts > singly)
-    told = float(_THEME * themes)
+def is_held(expected: Cost, settings: LLMSettings) -> bool:
+    """Whether the whole budget of the settings holds an estimate."""
+    try:
+        Budget(settings).check(expected)
+    except BudgetExceededError:
+        return False
+    return True
+
+
+def warnings(
+    texts: Sequence[str], found: Discovered, parameters: Parameters, made: assign.Assignments
+) -> list[dict[str, str]]:
+    """That the budget is too small where it is, by what the calibration showed of batches."""
+    batch = made.batch if made.agreements else None
+    needed = estimate(texts, found, parameters, batch)
+    if parameters.llm is None or needed is None or is_held(needed, parameters.llm):
+        return []
+    text = (
+        f"The analysis takes {told(needed)}, more than the budget holds; what it did not hold was "
+        "done without the LLM."
+    )
+    return [{"code": "budget_too_small", "text": text}]
+
+
+def told(expected: Cost) -> str:
+    """An estimate in words."""
+    tokens = expected.prompt_tokens + expected.completion_tokens
+    return f"about {expected.calls:,} calls and {tokens:,} tokens"
+
+
+def _assigning(
+    texts: int, themes: int, length: float, batch: int
+) -> list[tuple[int, float, float]]:
+    singly = min(texts, assign.CALIBRATED_ON)
+    batches = math.ceil((texts - singly) / batch)
+    if texts > singly:
+        tried = [size for size in assign.BATCHES if size >= batch]
+        batches += sum(math.ceil(singly / size) for size in tried)
+    shown = float(_THEME * themes)
     return [
-        (singly, told + length, float(_JUDGED)),
-        (batches, told + batch * length, float(batch * _JUDGED)),
+        (singly, shown + length, float(_JUDGED)),
+        (batches, shown + batch * length, float(batch * _JUDGED)),
     ]

@@ -96,7 +96,8 @@ class ThematicAnalysis:
         except ModuleNotFoundError as error:
             raise HaulageError(f"install haulage[thematic]: {error.name} is missing") from error
         starts = STAGES if request.parameters.llm is None else STAGES_WITH_LLM
-        return await running.analyse(request, context, VERSION, starts, self._max_answers)
+        own = self._llm.get("base_url")
+        return await running.analyse(request, context, VERSION, starts, self._max_answers, own)
 
 
 def _pin_threads() -> None:

@@ -31,11 +31,12 @@ from app.pipelines.thematic import (
     stance,
     wording,
 )
-from app.pipelines.thematic.asker import Asker
+from app.pipelines.thematic.asker import Asker, Sparing
 from app.pipelines.thematic.endpoint import Endpoint
 from app.pipelines.thematic.milestones import Basis, Cost, Milestones, Report
 from app.pipelines.thematic.parameters import Request, shared_settings, stage_settings
 from app.pipelines.thematic.prompts import Survey
+from app.pipelines.thematic.reaching import place
 
 _Outcome = TypeVar("_Outcome")
 
@@ -59,9 +60,14 @@ async def analyse(
     version: str,
     starts: Mapping[str, float],
     max_answers: int,
+    own_server: str | None = None,
 ) -> dict[str, Any]:
-    """Go through all stages and return the result."""
-    run = _Run(request, context, version, starts, max_answers)
+    """Go through all stages and return the result.
+
+    Args:
+        own_server: the operator's; answers of another serve only the jobs that name it.
+    """
+    run = _Run(request, context, version, starts, max_answers, own_server)
     try:
         return await run.result()
     finally:
@@ -76,9 +82,11 @@ class _Run:
         version: str,
         starts: Mapping[str, float],
         max_answers: int,
+        own_server: str | None,
     ) -> None:
         self._request = request
         self._max_answers = max_answers
+        self._own_server = own_server
         self._parameters = request.parameters
         self._context = context
         self._version = version
@@ -94,12 +102,20 @@ class _Run:
     def _open(self) -> LLM:
         if self._parameters.llm is None:
             raise AssertionError("asked without a model")
-        return open_llm(self._parameters.llm, self._context, on_wait=self._milestones.note)
+        server, own = self._parameters.llm.base_url, self._own_server
+        is_own = own is not None and place(server) == place(own)
+        return open_llm(
+            self._parameters.llm,
+            self._context,
+            on_wait=self._milestones.note,
+            apart="" if is_own else server,
+        )
 
     async def result(self) -> dict[str, Any]:
         """The stages in turn."""
         material = await self._material()
-        expected = estimate.estimate(material.prepared.texts, material.found, self._parameters)
+        found = material.found
+        expected = estimate.estimate(material.prepared.texts, found, self._parameters)
         labels = await self._named(material, expected)
         reviewed = await self._reviewed(material, labels)
         material = replace(material, found=reviewed.found)
@@ -148,6 +164,9 @@ class _Run:
             ),
         )
         result["usage"]["seconds_by_stage"] = self._milestones.seconds
+        result["warnings"] += estimate.warnings(
+            material.prepared.texts, found, self._parameters, assignments
+        )
         return result
 
     async def _costs(self) -> dict[str, Cost]:
@@ -229,8 +248,10 @@ class _Run:
 
     async def _named(self, material: _Material, expected: Foreseen | None) -> label.Labels:
         themes = f"{len(material.found.cohesion)} themes"
-        if expected is not None:
-            themes += f"; about {expected.calls:,} calls and {expected.prompt_tokens:,} tokens"
+        if expected is not None and self._parameters.llm is not None:
+            themes += f"; {estimate.told(expected)} to come"
+            if not estimate.is_held(expected, self._parameters.llm):
+                themes += ", for which the budget will not do"
 
         async def work(report: Report) -> label.Labels:
             prepared, people, found = material.prepared, material.people, material.found
@@ -244,7 +265,13 @@ class _Run:
             if self._parameters.llm is None:
                 return labels
             named = await name.name(
-                self.asker, prepared, material.embedded, found, labels, material.survey, report
+                Sparing(self.asker),
+                prepared,
+                material.embedded,
+                found,
+                labels,
+                material.survey,
+                report,
             )
             return replace(named, model=self._parameters.llm.model)
 
@@ -259,7 +286,7 @@ class _Run:
             if self._parameters.codebook or not self.asker.is_there:
                 return review.unreviewed(material.found, labels)
             return await review.review(
-                self.asker,
+                Sparing(self.asker),
                 prepared=material.prepared,
                 people=material.people,
                 embedded=material.embedded,

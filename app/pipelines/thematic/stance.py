@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from app.pipelines.llm import LLMError
-from app.pipelines.llm.asking import in_parts
+from app.pipelines.llm.parts import in_parts
 from app.pipelines.thematic.asker import Asker
 from app.pipelines.thematic.assign import STANCES, Assigned
 from app.pipelines.thematic.label import Labels
