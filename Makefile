@@ -20,14 +20,19 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo serve test check bench soak lock clean
+.PHONY: help demo demo-llm serve test check bench eval soak lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 demo: $(STAMPS)/app ## Find the themes in 2,000 patients' comments
 	@$(BIN)/haulage analyse examples/nhs-fft/nhs-fft.csv --column text --id-column id \
 		--group-by service --limit 2000
+
+demo-llm: $(STAMPS)/app $(STAMPS)/llama ## The same for 80 comments, named by a small LLM that runs here
+	@$(BIN)/python examples/local_llm.py -- $(BIN)/haulage analyse examples/nhs-fft/nhs-fft.csv \
+		--column text --id-column id --limit 80 --max-themes 2 \
+		--llm-base-url {url} --llm-model {model}
 
 serve: $(STAMPS)/app ## Run API and scheduler on http://127.0.0.1:8000
 	@$(BIN)/haulage serve
@@ -48,6 +53,9 @@ bench: $(STAMPS)/dev ## Run every benchmark
 		echo "== $$script"; $(BIN)/python -m benchmarks.$$script || exit; \
 	done
 
+eval: $(STAMPS)/dev ## Score the themes against people's labels
+	@$(BIN)/python -m benchmarks.themes.all
+
 soak: $(STAMPS)/dev ## Kill and freeze everything for SOAK_SECONDS=600, by SOAK_SEED, and count what is lost
 	@PYTHONPATH=.:tests $(BIN)/python -m soak
 
@@ -60,6 +68,7 @@ lock: $(STAMPS)/dev ## Pin the requirements again; UPGRADE=--upgrade takes newer
 		--extra embedded --extra thematic -o requirements/app.txt
 	$(PIN) pyproject.toml requirements/build.in -c requirements/dev.txt \
 		--extra thematic -o requirements/server.txt
+	$(PIN) --no-deps requirements/llama.in -o requirements/llama.txt
 
 clean: ## Remove everything that was built or installed here
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
@@ -78,6 +87,13 @@ $(STAMPS)/uv: requirements/uv.txt | $(BIN)/pip
 	@mkdir -p $(STAMPS)
 	@$(BIN)/python -m pip install --quiet --require-hashes -r $< || echo 'going on without uv' >&2
 	@touch $@
+
+$(STAMPS)/llama: requirements/llama.txt $(STAMPS)/uv
+	@echo 'Installing $<'
+	@{ $(call install,--no-deps --only-binary :all: --require-hashes -r $<); } && touch $@ || \
+		echo 'going on without a local LLM' >&2
+
+$(STAMPS)/dev: | $(STAMPS)/llama
 
 $(STAMPS)/app $(STAMPS)/dev: $(STAMPS)/%: requirements/%.txt pyproject.toml $(STAMPS)/uv
 	@echo 'Installing $<'

@@ -12,8 +12,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     BeforeValidator,
     Field,
@@ -134,6 +136,27 @@ def _parse_pipelines(value: Any) -> Any:
     return {name.strip(): target.strip() for name, target in (e.split("=", 1) for e in entries)}
 
 
+def _parse_list(value: Any) -> Any:
+    """Entries divided by commas."""
+    if not isinstance(value, str):
+        return value
+    return [entry.strip() for entry in value.split(",") if entry.strip()]
+
+
+def _checked_address(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        is_plain = parts.port != 0 and not re.search(r"[?#%@;\\\s]", value)
+    except ValueError:
+        is_plain = False
+    if not is_plain or parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("write it as https://host:port/v1; a key never stands in it")
+    return value
+
+
+_Address = Annotated[str, AfterValidator(_checked_address)]
+
+
 class Settings(BaseSettings):
     """Every setting with its default; the README's table is generated from here."""
 
@@ -230,7 +253,25 @@ class Settings(BaseSettings):
     pipelines: Annotated[dict[str, Any], NoDecode, BeforeValidator(_parse_pipelines)] = Field(
         default_factory=dict,
         description="More pipelines: `name=package.module:Class`, or JSON with constructor "
-        'arguments: `{"name": {"target": "package.module:Class", "arguments": {"size": 3}}}`.',
+        'arguments: `{"name": {"target": "package.module:Class", "arguments": {"size": 3}}}`. '
+        "Under `thematic` with its own target they are added to what `HAULAGE_LLM_*` say.",
+    )
+    llm_base_url: _Address | None = Field(
+        default=None,
+        description="OpenAI-compatible server that `thematic` asks, e.g. "
+        "`http://127.0.0.1:8080/v1`; without it themes are named by keywords.",
+    )
+    llm_model: str | None = Field(default=None, min_length=1, description="Model to ask there.")
+    llm_api_key_env: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="Name of the environment variable that holds its key; never the key itself.",
+    )
+    llm_origins: Annotated[list[_Address], NoDecode, BeforeValidator(_parse_list)] = Field(
+        default_factory=list,
+        description="Further base URLs that a job may name as `llm.base_url` or "
+        "`embedding.base_url`, divided by commas; one without a path stands for `/v1` there and "
+        "below. For `llm` they get the same key, for `embedding` none.",
     )
     start_method: Literal["forkserver", "spawn"] = Field(
         default="forkserver" if platform.system() == "Linux" else "spawn",
@@ -259,6 +300,27 @@ class Settings(BaseSettings):
                 "moment counts as a lost node"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_llm(self) -> Self:
+        if (self.llm_base_url is None) != (self.llm_model is None):
+            raise ValueError(
+                "HAULAGE_LLM_BASE_URL and HAULAGE_LLM_MODEL: set both, or neither to name themes "
+                "by keywords"
+            )
+        return self
+
+    @property
+    def thematic_arguments(self) -> dict[str, Any]:
+        """What the built-in `thematic` is constructed with."""
+        llm = {
+            "base_url": self.llm_base_url,
+            "model": self.llm_model,
+            "api_key_env": self.llm_api_key_env,
+        }
+        given = {name: value for name, value in llm.items() if value is not None}
+        arguments: dict[str, Any] = {"defaults": {"llm": given}} if given else {}
+        return {**arguments, "llm_origins": self.llm_origins} if self.llm_origins else arguments
 
     @property
     def default_limits(self) -> Limits:
@@ -305,5 +367,6 @@ def _configuration_error(error: ValidationError) -> ConfigurationError:
     if not location:
         # A rule over several settings: its message names them.
         return ConfigurationError("settings", "", remedy)
-    value = "***" if "URL" in name else first.get("input")
+    # An address may have a password in it, and a variable's name may be the key by mistake.
+    value = "***" if "URL" in name or "LLM" in name else first.get("input")
     return ConfigurationError(name, value, remedy)

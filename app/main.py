@@ -8,43 +8,37 @@ import contextlib
 import functools
 import gc
 import ipaddress
-import math
-import os
 import signal
-import socket
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from types import FrameType
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
-import uvicorn
 from fastapi import FastAPI
 
 from app.api.server import NoScheduler, WebServer
-from app.config import Settings, load_settings
+from app.config import PIPELINE, Settings, load_settings
 from app.db import migrate
 from app.db.interface import DBFactory, DBInterface
 from app.db.opening import Database, open_database
 from app.db.postgres.adapter import MAX_POOL_CONNECTIONS, PostgresJobsDB
 from app.db.postgres.budget import connections_left
 from app.db.urls import DatabaseURL
-from app.domain.errors import ConfigurationError, HaulageError
+from app.domain.errors import ConfigurationError
 from app.domain.jobs import Registration
 from app.orchestrator.manager import QueueManager
 from app.orchestrator.options import ManagerOptions
 from app.pipelines.registry import is_built_in, load_registrations, with_defaults
+from app.serving import serve
 from app.telemetry import Telemetry, configure_logging, default_telemetry
 from app.worker.probe import PROBE_SECONDS, PipelineProbe
 
-# Open connections get this long at shutdown; jobs have their own grace.
-HTTP_GRACE_SECONDS: Final = 3
 # Who submits gets an answer in this time, if need be that there is none; the scheduler tries again
 # by itself. Workers, with large results to store, keep the adapter's own time.
 HTTP_DATABASE_SECONDS: Final = 5.0
 SCHEDULER_DATABASE_SECONDS: Final = 10.0
 
 Role = Literal["serve", "api", "worker"]
+_T = TypeVar("_T")
 
 
 def ensure_schema(database: Database, settings: Settings, telemetry: Telemetry) -> None:
@@ -103,6 +97,20 @@ def _make_db_impl(
     )
 
 
+def on_database(settings: Settings, work: Callable[[DBInterface], Awaitable[_T]]) -> _T:
+    """What `work` returns, done on the settings' database by a process that only visits it."""
+
+    async def visit(url: DatabaseURL) -> _T:
+        db = _make_db_impl(settings.model_copy(update={"notify": False}), url)
+        try:
+            return await work(db)
+        finally:
+            await db.close()
+
+    with open_database(settings) as database:
+        return asyncio.run(visit(database.url))
+
+
 def _worker_db_factory(url: DatabaseURL) -> DBFactory:
     # Picklable: the adapter's class with strings and numbers. One connection per worker.
     return functools.partial(
@@ -141,7 +149,7 @@ class Service:
 
 def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) -> Service:
     telemetry = default_telemetry()
-    pipelines = load_registrations(settings.pipelines)
+    pipelines = load_registrations(settings.pipelines, {PIPELINE: settings.thematic_arguments})
     if settings.pipeline not in pipelines:
         remedy = f"register it with HAULAGE_PIPELINES, or choose of {', '.join(sorted(pipelines))}"
         raise ConfigurationError("HAULAGE_PIPELINE", settings.pipeline, remedy)
@@ -228,38 +236,6 @@ def create_app(db_factory: DBFactory | None = None, settings: Settings | None = 
     return _build(settings or load_settings(), "serve", db_factory).web.app
 
 
-class _Server(uvicorn.Server):
-    """uvicorn that begins our shutdown at the signal and reports where it listens."""
-
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        on_ready: Callable[[str, int], None],
-        on_signal: Callable[[], None],
-    ) -> None:
-        super().__init__(config)
-        self._on_ready = on_ready
-        self._on_signal = on_signal
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start listening, then say where."""
-        await super().startup(sockets)
-        if self.started and sockets:
-            host, port = sockets[0].getsockname()[:2]
-            self._on_ready(host, port)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """End gracefully; a second signal shortens the grace instead of skipping the clean-up."""
-        # Not uvicorn's own: it would raise the signal again after a clean stop (exit code -15),
-        # and its forced exit skips the lifespan's end, where jobs are given back.
-        self.should_exit = True
-        self._on_signal()
-
-    def ask_to_stop(self) -> None:
-        """The same without a signal."""
-        self.handle_exit(signal.SIGTERM, None)
-
-
 def run(
     role: Role,
     settings: Settings,
@@ -283,93 +259,12 @@ def run(
             assert service.manager is not None  # noqa: S101  every role but "api" has one
             asyncio.run(_run_worker(service.manager))
         else:
-            _run_server(service, settings, on_ready, ends_with_stdin=ends_with_stdin)
+            serve(service.web, service.manager, settings, on_ready, ends_with_stdin=ends_with_stdin)
     finally:
         service.close()
         # Else the interpreter's end looks through all that was ever imported: 0.45 s of CPU time
         # by measure, and the two seconds after the grace are promised for the process.
         gc.freeze()
-
-
-def _run_server(
-    service: Service,
-    settings: Settings,
-    on_ready: Callable[[str, int], None],
-    *,
-    ends_with_stdin: bool,
-) -> None:
-    # Within the grace of the jobs, or the end of both would come later than promised.
-    http_grace_seconds = min(HTTP_GRACE_SECONDS, settings.shutdown_grace_seconds)
-    loop: asyncio.AbstractEventLoop
-    stopping: asyncio.Task[None] | None = None
-
-    def on_signal() -> None:
-        loop.call_soon_threadsafe(begin_end)
-
-    def begin_end() -> None:
-        nonlocal stopping
-        service.web.refuse_traffic()
-        if service.manager is not None:
-            service.manager.drain()
-        if stopping is None:
-            stopping = loop.create_task(end())
-        else:
-            service.web.end_requests()
-
-    async def end() -> None:
-        async with asyncio.TaskGroup() as group:
-            if service.manager is not None:
-                # Beside the end of the requests, not after it.
-                group.create_task(service.manager.stop())
-            await asyncio.sleep(http_grace_seconds)
-            service.web.end_requests()
-
-    config = uvicorn.Config(
-        service.web.app,
-        host=settings.host,
-        port=settings.port,
-        log_config=None,
-        access_log=False,
-        # For what does not end then either.
-        timeout_graceful_shutdown=math.ceil(http_grace_seconds) + 1,
-        lifespan="on",
-    )
-    server = _Server(config, on_ready, on_signal)
-    # Before anything is claimed: a node that cannot be reached must not run jobs.
-    listening = _listening_socket(settings)
-
-    async def serve() -> None:
-        nonlocal loop
-        loop = asyncio.get_running_loop()
-        if ends_with_stdin:
-            loop.add_reader(sys.stdin.fileno(), lambda: _at_end_of_stdin(loop, server))
-        await server.serve(sockets=[listening])
-
-    with listening:
-        asyncio.run(serve())
-    if not server.started:
-        raise HaulageError("the service could not start; the log above says why")
-
-
-def _listening_socket(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        listening = socket.create_server(
-            (settings.host, settings.port), family=family, backlog=2048
-        )
-    except OSError as error:
-        remedy = f"cannot listen on {settings.host} ({error.strerror}): choose another"
-        raise ConfigurationError("HAULAGE_PORT", settings.port, remedy) from None
-    # Connections inherit it; asyncio sets it for sockets of its own making only. Without it every
-    # answer's body waits 40 ms for the client's acknowledgement of the headers.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
-
-
-def _at_end_of_stdin(loop: asyncio.AbstractEventLoop, server: _Server) -> None:
-    if not os.read(sys.stdin.fileno(), 1024):
-        loop.remove_reader(sys.stdin.fileno())
-        server.ask_to_stop()
 
 
 async def _run_worker(manager: QueueManager) -> None:

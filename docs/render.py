@@ -1,4 +1,7 @@
-"""Writes the parts of README.md that the code knows better: states, settings, the example.
+"""Writes the parts of the documentation that the code knows better.
+
+These are states and the example in README.md, the settings in settings.md, and the fields of the
+result in thematic-analysis.md.
 
     python docs/render.py           write them
     python docs/render.py --check   only compare; exit code 1 and a sentence where they are stale
@@ -10,18 +13,22 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from app.config import PREFIX, Settings
 from app.domain.lifecycle import TRANSITIONS
+from app.results.themes import ThemesResult
 
 ROOT: Final = Path(__file__).parents[1]
 README: Final = ROOT / "README.md"
+SETTINGS: Final = ROOT / "docs" / "settings.md"
+THEMATIC: Final = ROOT / "docs" / "thematic-analysis.md"
 
 # Defaults that depend on the machine, in words.
 _DEFAULTS: Final = MappingProxyType(
@@ -57,18 +64,76 @@ def example() -> str:
     return f"```python\n{code.rstrip()}\n```"
 
 
-PARTS: Final[MappingProxyType[str, Callable[[], str]]] = MappingProxyType(
-    {"states": states, "example": example, "settings": settings}
+def result() -> str:
+    """Every model of a result with its fields, types and meanings."""
+    return "\n\n".join(map(_model_table, _models(ThemesResult)))
+
+
+def _models(model: type[BaseModel]) -> list[type[BaseModel]]:
+    """The model and those within it, each once, in the order in which a reader meets them."""
+    found = [model]
+    for outer in found:
+        for field in outer.model_fields.values():
+            found += [part for part in _parts_of(field.annotation) if part not in found]
+    return found
+
+
+def _parts_of(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _parts_of(inner)
+
+
+def _model_table(model: type[BaseModel]) -> str:
+    about = (model.__doc__ or "").partition("\n\n")[0]
+    lines = [f"### {model.__name__}", "", about, "", "| field | type | meaning |", "|---|---|---|"]
+    for name, field in model.model_fields.items():
+        meaning = (field.description or "").replace("|", "\\|")
+        lines.append(f"| `{field.alias or name}` | {_type(field.annotation)} | {meaning} |")
+    return "\n".join(lines)
+
+
+def _type(annotation: Any) -> str:
+    """A type in words; a model's name leads to its table."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is list:
+        return f"list of {_type(inner[0])}"
+    if origin is dict:
+        return f"object of {_type(inner[1])}"
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in inner)
+    if origin in (Union, UnionType):
+        named = [_type(each) for each in inner if each is not NoneType]
+        named = ["number"] if set(named) == {"number", "whole number"} else named
+        return " or ".join([*named, *(["null"] if NoneType in inner else [])])
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+    return _WORDS[annotation]
+
+
+_WORDS: Final = MappingProxyType(
+    {str: "text", int: "whole number", float: "number", bool: "true or false"}
+)
+
+Parts = Mapping[str, Callable[[], str]]
+PARTS: Final[Parts] = MappingProxyType({"states": states, "example": example})
+PAGES: Final[Mapping[Path, Parts]] = MappingProxyType(
+    {
+        README: PARTS,
+        SETTINGS: MappingProxyType({"settings": settings}),
+        THEMATIC: MappingProxyType({"result": result}),
+    }
 )
 
 
-def rendered(text: str) -> str:
+def rendered(text: str, parts: Parts = PARTS) -> str:
     """`text` with every part made anew.
 
     Raises:
         ValueError: it lacks the marks of a part, or has them twice.
     """
-    for name, make in PARTS.items():
+    for name, make in parts.items():
         begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
         part = f"{begin}\n{make()}\n{end}"
         pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
@@ -80,25 +145,29 @@ def rendered(text: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write or compare; the exit code."""
-    parser = argparse.ArgumentParser(description="Write the generated parts of README.md.")
+    parser = argparse.ArgumentParser(description="Write the generated parts of the documentation.")
     parser.add_argument("--check", action="store_true", help="only compare")
     only_check = parser.parse_args(arguments).check
-    before = README.read_text("utf-8")
-    after = rendered(before)
-    if before == after:
-        return 0
-    if only_check:
-        print("README.md is not what the code says: run `python docs/render.py`", file=sys.stderr)
-        return 1
-    README.write_text(after, "utf-8")
-    return 0
+    stale = 0
+    for page, parts in PAGES.items():
+        before = page.read_text("utf-8")
+        after = rendered(before, parts)
+        if before == after:
+            continue
+        if only_check:
+            stale = 1
+            remedy = "run `python docs/render.py`"
+            print(f"{page.name} is not what the code says: {remedy}", file=sys.stderr)
+        else:
+            page.write_text(after, "utf-8")
+    return stale
 
 
 def _default(name: str, field: FieldInfo) -> str:
     if name in _DEFAULTS:
         return _DEFAULTS[name]
     value: Any = field.get_default(call_default_factory=True)
-    if value is None or value == {}:
+    if value is None or value in ({}, []):
         return ""
     return f"`{json.dumps(value) if not isinstance(value, str) else value}`"
 

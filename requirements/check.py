@@ -18,6 +18,8 @@ from packaging.utils import canonicalize_name
 ROOT: Final = Path(__file__).parents[1]
 # Each file's pins are a part of the next one's: what serves is what was tested.
 FILES: Final = ("uv.txt", "server.txt", "app.txt", "dev.txt")
+# Installed beside the others, without what it declares to need.
+APART: Final = "llama.txt"
 # The extras that a file holds beside the project's own dependencies, as in `make lock`.
 EXTRAS: Final = {
     "server.txt": ("thematic",),
@@ -40,7 +42,7 @@ def pins(name: str) -> dict[str, list[str]]:
 
 def problems() -> Iterator[str]:
     """One sentence for everything that is wrong."""
-    for name in FILES:
+    for name in (*FILES, APART):
         yield from _form_problems(name)
     tested = pins("dev.txt").keys()
     for name in FILES[:-1]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Self
 
 import httpx2
@@ -67,16 +67,24 @@ class Client:
 
 
 @contextlib.contextmanager
-def own_service() -> Iterator[str]:
-    """The URL of a `haulage serve` of our own on a free port; it ends with us, even killed."""
+def own_service(settings: Mapping[str, str], *, llm_without_key: bool = False) -> Iterator[str]:
+    """The URL of a `haulage serve` of our own on a free port; it ends with us, even killed.
+
+    Args:
+        settings: environment variables that it has beside ours.
+        llm_without_key: it sends none, whatever the environment and its files say.
+    """
     environment = {
         **os.environ,
+        **settings,
         "HAULAGE_HOST": "127.0.0.1",
         "HAULAGE_LOG_LEVEL": "WARNING",
         # Who interrupts the command does not want to wait for its job.
         "HAULAGE_SHUTDOWN_GRACE_SECONDS": "0",
     }
     command = [sys.executable, "-m", "app", "serve", "--port", "0", "--until-stdin-ends"]
+    if llm_without_key:
+        command.append("--llm-without-key")
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             command,

@@ -18,7 +18,15 @@ _JOBS = click.option(
 @_PORT
 @_JOBS
 @click.option("--until-stdin-ends", is_flag=True, hidden=True)
-def serve(host: str | None, port: int | None, jobs: int | None, *, until_stdin_ends: bool) -> None:
+@click.option("--llm-without-key", is_flag=True, hidden=True)
+def serve(
+    host: str | None,
+    port: int | None,
+    jobs: int | None,
+    *,
+    until_stdin_ends: bool,
+    llm_without_key: bool,
+) -> None:
     """Run API and scheduler in one process.
 
     Without HAULAGE_DATABASE_URL it starts the bundled PostgreSQL and upgrades its schema.
@@ -26,6 +34,8 @@ def serve(host: str | None, port: int | None, jobs: int | None, *, until_stdin_e
     from app.main import run
 
     settings = _settings(host=host, port=port, max_concurrent_jobs=jobs)
+    if llm_without_key:
+        settings = settings.model_copy(update={"llm_api_key_env": None})
     run("serve", settings, on_ready=_announce, ends_with_stdin=until_stdin_ends)
 
 

@@ -1,4 +1,4 @@
-"""Reading files of answers: encodings, delimiters, header rows, bounds.
+"""Reading files of answers: encodings, delimiters, workbooks, header rows, bounds.
 
 `read_table` gives the rows of a file and what was detected about it; `read_answers` also finds the
 columns that hold the answers and their ids. Files are data: nothing in them is ever executed.

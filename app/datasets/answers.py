@@ -37,6 +37,8 @@ def read_answers(
     text_column: str | None = None,
     id_column: str | None = None,
     header_rows: int | None = None,
+    sheet: str | None = None,
+    encoding: str | None = None,
     max_bytes: int = MAX_BYTES,
     max_rows: int = MAX_ROWS,
 ) -> AnswerTable:
@@ -45,10 +47,22 @@ def read_answers(
     Raises:
         DatasetError: the file cannot be read, a named column is not in it, or none holds texts.
     """
-    table = read_table(source, header_rows=header_rows, max_bytes=max_bytes, max_rows=max_rows)
+    table = read_table(
+        source,
+        header_rows=header_rows,
+        sheet=sheet,
+        encoding=encoding,
+        max_bytes=max_bytes,
+        max_rows=max_rows,
+    )
     if not table.rows:
         raise DatasetError("there is a header and no row below it")
     for name in (text_column, id_column):
+        if name in table.detected.dropped_columns:
+            raise DatasetError(
+                f"column {name!r} identifies people and is left out; rename it, or remove the "
+                "addresses and numbers in it"
+            )
         if name is not None and name not in table.columns:
             raise DatasetError(f"no column {name!r}; found: {', '.join(table.columns)}")
     if id_column is not None and not _is_unique(table, id_column):

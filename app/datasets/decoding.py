@@ -5,35 +5,47 @@ from typing import Final
 
 from app.domain.errors import DatasetError
 
+FALLBACK: Final = "cp1252"
+"""Of what is no UTF-8: what Excel writes on Windows, or any other, which cannot be told."""
+
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-_WORKBOOK: Final = b"PK\x03\x04"
-_OLD_WORKBOOK: Final = b"\xd0\xcf\x11\xe0"
 
 
-def decode(data: bytes) -> tuple[str, str]:
+def decode(data: bytes, encoding: str | None = None) -> tuple[str, str]:
     """The text of `data` and its encoding: "utf-8", "utf-16-le", "utf-16-be" or "cp1252".
+
+    One that is given is taken as it is, by the name that Python knows it by.
 
     A byte order mark decides; without one it is UTF-8 if it is valid UTF-8, and else what Excel
     writes on Windows. That order matters: nearly all bytes are valid cp1252.
 
     Raises:
-        DatasetError: it is a workbook, no text at all, or not in the encoding its mark promises.
+        DatasetError: it is no text, or not in the encoding its mark promises.
     """
-    if data.startswith((_WORKBOOK, _OLD_WORKBOOK)):
-        raise DatasetError("this is a workbook or an archive, not a text file; save it as CSV")
-    for mark, encoding in _MARKS:
+    if encoding is not None:
+        name = _known(encoding)
+        return _strict(data, name).removeprefix("\ufeff"), name
+    for mark, marked in _MARKS:
         if data.startswith(mark):
-            return _strict(data[len(mark) :], encoding), encoding
+            return _strict(data[len(mark) :], marked), marked
     if b"\0" in data:
         raise DatasetError(f"line {_line(data, data.index(0))}: a zero byte; this is no text file")
     try:
         return data.decode("utf-8"), "utf-8"
     except UnicodeDecodeError:
-        return _strict(data, "cp1252"), "cp1252"
+        return _strict(data, FALLBACK), FALLBACK
+
+
+def _known(encoding: str) -> str:
+    try:
+        "".encode(encoding)
+        return codecs.lookup(encoding).name
+    except (LookupError, UnicodeError, ValueError) as error:
+        raise DatasetError(f"no encoding {encoding!r}; name one such as utf-8 or cp1252") from error
 
 
 def _strict(data: bytes, encoding: str) -> str:
@@ -44,6 +56,8 @@ def _strict(data: bytes, encoding: str) -> str:
             f"line {_line(data, error.start)}: byte {error.start} is not valid {encoding}; "
             "save the file as UTF-8"
         ) from error
+    except UnicodeError as error:
+        raise DatasetError(f"the file is not valid {encoding}; save it as UTF-8") from error
 
 
 def _line(data: bytes, offset: int) -> int:

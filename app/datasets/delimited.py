@@ -14,9 +14,29 @@ NO_DELIMITER: Final = "\x1f"
 """Stands for a file of one column; a sign that no answer holds."""
 
 MAX_HEADER_ROWS: Final = 3
+MAX_CELLS: Final = 5_000_000
+"""Rows times columns of any table; as Python objects these take about 500 MiB."""
+
 MOSTLY: Final = 0.5
+FEW_BLANKS: Final = 0.6
+SHORT_NAME: Final = 20
+"""Characters of a column's name that stands above its question."""
+
+QUESTION_WORDS: Final = 4
+_CODE: Final = re.compile(r"(?:q|qid|question|v|var)[ _.]?[0-9]+[\w.]*", re.IGNORECASE)
+"""A column's name that stands for a question: Q1, QID3_TEXT, q2a."""
+
+_HINT: Final = re.compile(r"sep=([^\w\s\"]|\t)[;,\t]*\r?\n", re.IGNORECASE)
+"""What Excel wants as a first line, to know the delimiter of the others."""
+
 _QUALTRICS_IMPORT: Final = re.compile(r'\s*\{\s*"ImportId"')
 _SURVEYMONKEY_ID: Final = "respondent id"
+_TIMESTAMP: Final = "timestamp"
+_QUALTRICS_PAIRS: Final = frozenset(
+    {("v1", "responseid"), ("responseid", "response id"), ("startdate", "start date")}
+)
+"""A column's name, and what stands below it."""
+
 _OPEN_ENDED: Final = frozenset({"", "response", "open-ended response"})
 
 
@@ -41,7 +61,8 @@ class Header:
 def records(text: str, max_rows: int) -> tuple[list[Record], str | None]:
     """The records of `text` without blank ones, and the delimiter; None for one column.
 
-    Reading ends a little after `max_rows`, so that a caller sees that there are more.
+    Reading ends a little after `max_rows` rows or `MAX_CELLS`, so that a caller sees that there are
+    more.
 
     Every candidate is tried, and the one wins that gives the most rows as wide as the first. (The
     standard library's sniffer takes letters for delimiters where a quoted cell spans lines.)
@@ -49,11 +70,13 @@ def records(text: str, max_rows: int) -> tuple[list[Record], str | None]:
     Raises:
         DatasetError: quotes do not match.
     """
+    hint = _HINT.match(text)
+    start = hint.end() if hint else 0
     best: tuple[int, list[Record], str] | None = None
     broken: _BrokenQuotesError | None = None
-    for delimiter in DELIMITERS:
+    for delimiter in (hint[1],) if hint else DELIMITERS:
         try:
-            parsed = _parse(text, delimiter, max_rows)
+            parsed = _parse(text, delimiter, max_rows, start)
         except _BrokenQuotesError as error:
             if error.is_table and broken is None:
                 broken = error
@@ -66,7 +89,7 @@ def records(text: str, max_rows: int) -> tuple[list[Record], str | None]:
     try:
         if broken is not None:
             raise broken
-        return _parse(text, NO_DELIMITER, max_rows), None
+        return _parse(text, NO_DELIMITER, max_rows, start), None
     except _BrokenQuotesError as error:
         raise DatasetError(
             f"line {error.line}: {error}; close every quote and double those inside a quoted cell"
@@ -82,17 +105,22 @@ class _BrokenQuotesError(Exception):
         self.is_table = is_table
 
 
-def _parse(text: str, delimiter: str, max_rows: int) -> list[Record]:
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+def _parse(text: str, delimiter: str, max_rows: int, start: int) -> list[Record]:
+    file = io.StringIO(text, newline="")
+    file.seek(start)
+    reader = csv.reader(file, delimiter=delimiter, strict=True)
     parsed = []
-    line = 1
+    above = text.count("\n", 0, start)
+    line = above + 1
+    size = 0
     try:
         for cells in reader:
             if any(cell.strip() for cell in cells):
                 parsed.append(Record(line, cells))
-            if len(parsed) > max_rows + MAX_HEADER_ROWS:
+                size += len(cells)
+            if len(parsed) > max_rows + MAX_HEADER_ROWS or size > MAX_CELLS:
                 break
-            line = reader.line_num + 1
+            line = above + reader.line_num + 1
     except csv.Error as error:
         is_table = bool(parsed) and len(parsed[0].cells) > 1
         raise _BrokenQuotesError(line, str(error), is_table=is_table) from error
@@ -110,8 +138,9 @@ def _rows_as_wide_as_the_first(parsed: list[Record]) -> int:
 def header(parsed: list[Record], header_rows: int | None) -> Header:
     """The header of the records.
 
-    Qualtrics writes three rows (name, question, a JSON object with ImportId), SurveyMonkey two
-    (question, sub-label); every other file has one, unless `header_rows` says 0.
+    Qualtrics writes three rows (name, question, a JSON object with ImportId), its older exports
+    two, SurveyMonkey two (question, sub-label), and consultations often two (name, question). Every
+    other file has one, unless `header_rows` says 0.
     """
     first = parsed[0].cells
     if header_rows == 0:
@@ -126,7 +155,51 @@ def header(parsed: list[Record], header_rows: int | None) -> Header:
         columns = _unique(_with_sub_labels(first, parsed[1].cells))
         return Header(2, "surveymonkey", columns, _by_column(columns, columns))
     columns = _unique(first)
-    return Header(header_rows or 1, "plain", columns, {})
+    if header_rows in (None, 2):
+        old = _has_qualtrics_names(parsed)
+        if old or _has_questions_below_names(parsed):
+            below = _by_column(columns, parsed[1].cells)
+            return Header(2, "qualtrics" if old else "plain", columns, below)
+    source = "google-forms" if columns[0].casefold() == _TIMESTAMP else "plain"
+    asked = {column: column for column in columns if _is_question(column)}
+    return Header(header_rows or 1, source, columns, asked)
+
+
+def _has_qualtrics_names(parsed: list[Record]) -> bool:
+    """Names in two rows without a third of ImportIds: older exports, and those to workbooks."""
+    if len(parsed) == 1:
+        return False
+    rows = [[cell.strip().casefold() for cell in record.cells] for record in parsed[:2]]
+    return not _QUALTRICS_PAIRS.isdisjoint(zip(*rows, strict=False))
+
+
+def _has_questions_below_names(parsed: list[Record]) -> bool:
+    """Short names in the first row, and in the second nearly only questions.
+
+    An answer may be a question too, so there are to be several of them, or the names look like
+    codes of questions.
+    """
+    if len(parsed) < 3 or len(parsed[0].cells) < 2:  # noqa: PLR2004 - names, questions and a row
+        return False
+    names = [name.strip() for name in parsed[0].cells]
+    below = [cell.strip() for cell in parsed[1].cells if cell.strip()]
+    asked = sum(cell.endswith("?") for cell in below)
+    is_coded = all(
+        _CODE.fullmatch(name)
+        for name, cell in zip(names, parsed[1].cells, strict=False)
+        if cell.strip().endswith("?")
+    )
+    return (
+        all(len(name) <= SHORT_NAME and not name.endswith("?") for name in names)
+        and len(below) >= (MOSTLY if is_coded else FEW_BLANKS) * len(names)
+        and asked > MOSTLY * len(below)
+        and (is_coded or asked > 1)
+        and not any(cell.strip().endswith("?") for cell in parsed[2].cells)
+    )
+
+
+def _is_question(name: str) -> bool:
+    return name.endswith("?") and len(name.split()) >= QUESTION_WORDS
 
 
 def _is_qualtrics(parsed: list[Record], at: int) -> bool:

@@ -7,19 +7,22 @@ Every write about a running job takes a `Claim` and changes nothing unless that 
 running one; the suite in tests/contract holds every adapter to this page.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from app.domain.jobs import (
     Attempt,
+    CallUsage,
     Claim,
     ClaimedJob,
+    Dataset,
     Job,
     JobOptions,
     JobStatus,
     LogLine,
     Milestone,
     NodeInfo,
+    PaidCall,
     Progress,
     RunningJob,
     Usage,
@@ -72,6 +75,54 @@ class DBInterface(Protocol):
 
     async def get_result(self, job_id: str) -> bytes | None:
         """The result of a completed job as JSON bytes, else None; JobNotFoundError."""
+
+    async def list_usage(self, job_id: str) -> list[CallUsage]:
+        """What the job's calls cost in all its attempts, by stage and model; [] if unknown."""
+
+    # -- datasets -----------------------------------------------------------------------------
+
+    async def insert_dataset(
+        self,
+        name: str,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        sha256: str,
+        detected: Mapping[str, Any],
+    ) -> Dataset:
+        """Store a table of texts whole or not at all; `rows` is taken in as it is written.
+
+        Every call makes a dataset of its own, also of the same file: how a file is read may differ.
+
+        Args:
+            rows: the cells of each in the order of `columns`.
+            sha256: of the file that it came from, 64 hexadecimal digits.
+            detected: what was found out about that file (JSON).
+
+        Raises:
+            DatasetError: a row is not as wide as the table or holds what cannot be stored, or there
+                are more than MAX_DATASET_ROWS, MAX_DATASET_COLUMNS or MAX_CELL_CHARACTERS.
+            TooLargeError: above MAX_DATASET_BYTES in all cells together, and for `detected`.
+            InvalidJsonError: `detected`, a name or a column could not come back unchanged.
+        """
+
+    async def get_dataset(self, dataset_id: str) -> Dataset:
+        """What is known of a dataset; DatasetNotFoundError."""
+
+    async def list_datasets_of_file(self, sha256: str) -> list[Dataset]:
+        """The DATASETS_OF_FILE newest datasets that came from this file, the newest first."""
+
+    async def list_dataset_rows(
+        self, dataset_id: str, positions: Sequence[int], *, after_row: int = 0
+    ) -> list[tuple[int, list[str]]]:
+        """The next DATASET_PAGE_ROWS rows at most, [] after the last one or if unknown.
+
+        Args:
+            positions: which cells of each, in this order; the first column has position 0.
+            after_row: rows are numbered from 1 without a gap.
+
+        Returns pairs of row number and cells.
+        """
 
     # -- ending and starting over -------------------------------------------------------------
 
@@ -160,6 +211,24 @@ class DBInterface(Protocol):
 
     async def load_checkpoint(self, job_id: str, stage: str) -> str | None:
         """The JSON text kept under `stage` by any attempt of the job, else None."""
+
+    async def load_call(self, key: str) -> str | None:
+        """The JSON text that any job has kept as the answer of this paid call, else None."""
+
+    async def save_call(self, claim: Claim, call: PaidCall) -> None:
+        """Keep the answer of a paid call and count it for the job, both or neither.
+
+        The first answer that is kept under a key stays. A call counts once per claim and key: a
+        repetition adds nothing, another job or attempt that made the same call has paid, too.
+
+        Raises LeaseLostError, and TooLargeError above MAX_CALL_ANSWER_BYTES.
+        """
+
+    async def count_cached_calls(self, claim: Claim, stage: str, model: str, total: int) -> None:
+        """Note how many calls of `stage` this claim has found kept in all; LeaseLostError.
+
+        The largest total counts, so that a call whose answer got lost can be repeated.
+        """
 
     async def finish_job(self, claim: Claim, verdict: Verdict, usage: Usage | None = None) -> bool:
         """Write the end of an attempt: status, result, attempt row and event in one transaction.

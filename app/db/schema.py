@@ -236,6 +236,7 @@ datasets: Final = Table(
     Column("submitted_by", Text, nullable=False, server_default=""),
     _timestamp("created_at", is_now=True),
 )
+Index("datasets_sha256_idx", datasets.c.sha256, datasets.c.id)
 
 dataset_rows: Final = Table(
     "dataset_rows",
@@ -265,6 +266,7 @@ usage: Final = Table(
     Column("id", BigInteger, Identity(always=True), primary_key=True),
     _job_id(),
     Column("claim_no", BigInteger, nullable=False),
+    Column("key", LargeBinary),
     Column("stage", Text, nullable=False),
     Column("model", Text, nullable=False),
     Column("calls", Integer, nullable=False, server_default="0"),
@@ -275,6 +277,25 @@ usage: Final = Table(
     _timestamp("created_at", is_now=True),
 )
 Index("usage_job_idx", usage.c.job_id)
+# A call that was paid counts once for its claim, however often its write is repeated; beside these
+# rows each claim has one for the answers of a stage that it found kept.
+Index(
+    "usage_call_idx",
+    usage.c.job_id,
+    usage.c.claim_no,
+    usage.c.key,
+    unique=True,
+    postgresql_where=text("key is not null"),
+)
+Index(
+    "usage_cached_idx",
+    usage.c.job_id,
+    usage.c.claim_no,
+    usage.c.stage,
+    usage.c.model,
+    unique=True,
+    postgresql_where=text("key is null"),
+)
 
 queues: Final = Table(
     "queues",

@@ -102,6 +102,14 @@ class CheckpointNameError(HaulageError):
         self.reason = reason
 
 
+class CallKeyError(HaulageError):
+    """The key of a paid call is no sha256 in hexadecimal."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"a call's key has 64 hexadecimal digits, not {key[:80]!r}")
+        self.key = key
+
+
 class PipelineLoadError(HaulageError):
     """A pipeline's import path does not lead to a usable class."""
 
@@ -120,8 +128,20 @@ class UnknownPipelineError(HaulageError):
         self.known = known
 
 
-class DatasetError(HaulageError):
-    """A file of answers cannot be read; the message says where and why."""
+class GiveUpError(HaulageError):
+    """No further attempt of the job can help; `PipelineContext.give_up` and pipelines raise it."""
+
+
+class DatasetError(GiveUpError):
+    """A table of answers cannot be read or stored; the message says where and why."""
+
+
+class DatasetNotFoundError(DatasetError):
+    """No dataset has this id."""
+
+    def __init__(self, dataset_id: str) -> None:
+        super().__init__(f"no dataset {dataset_id}")
+        self.dataset_id = dataset_id
 
 
 class RetryLaterError(HaulageError):
@@ -130,10 +150,6 @@ class RetryLaterError(HaulageError):
     def __init__(self, delay_seconds: float, reason: str) -> None:
         super().__init__(reason)
         self.delay_seconds = delay_seconds
-
-
-class GiveUpError(HaulageError):
-    """Raised inside a pipeline by `PipelineContext.give_up`: no further attempt can help."""
 
 
 class NothingToDoError(HaulageError):

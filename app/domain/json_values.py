@@ -85,6 +85,27 @@ def dump_storable(value: Any, what: str, limit_bytes: int) -> str:
     return text
 
 
+def with_storable_texts(value: Any, depth: int = 0) -> Any:
+    """A copy of JSON data with NUL and lone surrogates in its texts and keys replaced.
+
+    What lies deeper than MAX_JSON_DEPTH stays as it is, for `dump_storable` to refuse.
+    """
+    if depth > MAX_JSON_DEPTH:
+        return value
+    match value:
+        case str():
+            return storable_text(value, len(value))
+        case dict():
+            return {
+                with_storable_texts(key): with_storable_texts(item, depth + 1)
+                for key, item in value.items()
+            }
+        case list() | tuple():
+            return [with_storable_texts(item, depth + 1) for item in value]
+        case _:
+            return value
+
+
 def _unfolded_digits(value: Any) -> int:
     """How many digits the exponents of the numbers in `value` stand for."""
     digits = 0

@@ -5,9 +5,11 @@ protocols: they exist for type checkers and readers, nothing is checked by inher
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn, Protocol, runtime_checkable
+
+from app.domain.jobs import CallUsage, Dataset
 
 # JSON as the json module gives it: dict, list, str, int, float, bool or None.
 Json = Any
@@ -76,8 +78,55 @@ class PipelineContext(Protocol):
         It survives this attempt: a retried job finds it with `load_checkpoint`.
         """
 
-    async def load_checkpoint(self, stage: str) -> Json | None:
-        """The intermediate result kept under `stage` by this or an earlier attempt, else None."""
+    async def load_checkpoint(self, stage: str, *, of_job: str | None = None) -> Json | None:
+        """The intermediate result kept under `stage` by this or an earlier attempt, else None.
+
+        Args:
+            of_job: id of another job to take it from; a job that is unknown has kept nothing.
+        """
+
+    async def load_call(self, key: str) -> Json | None:
+        """The answer of a finished paid call, kept under `key` by any job, else None.
+
+        Args:
+            key: a sha256 in hexadecimal over everything that the answer depends on.
+        """
+
+    async def save_call(
+        self,
+        key: str,
+        answer: Json,
+        *,
+        stage: str,
+        model: str,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        cost: float = 0.0,
+    ) -> None:
+        """Keep the answer of a finished paid call, with what it cost, in one transaction.
+
+        It survives this attempt and serves every job. Kept once: the first answer under a key
+        stays, and a repetition within an attempt is not counted again. NUL and lone surrogates in
+        texts are replaced; what is out of bounds in tokens or cost is cut to them.
+
+        Args:
+            answer: JSON of at most 1 MiB.
+            cost: in the currency of the prices.
+        """
+
+    async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
+        """Add to the job's usage that so many more calls of `stage` found their answers kept."""
+
+    async def load_usage(self) -> Sequence[CallUsage]:
+        """What the job's paid calls have cost so far, in all its attempts, by stage and model."""
+
+    async def dataset(self, dataset_id: str) -> Dataset:
+        """What is known of a stored dataset; DatasetError where there is none of this id."""
+
+    def dataset_rows(
+        self, dataset_id: str, columns: Sequence[str]
+    ) -> AsyncIterator[Mapping[str, str]]:
+        """The rows of a stored dataset in their order, with these columns."""
 
 
 @runtime_checkable

@@ -1,6 +1,7 @@
 """Which pipelines exist: ours, installed plugins' and the settings', by name; none is imported.
 
 A later source replaces an earlier one of the same name, so that a setting can override a plugin.
+What ours are constructed with stays where the settings name one of ours again, to set its limits.
 """
 
 import re
@@ -49,22 +50,42 @@ _TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za
 _SETTING: Final = "HAULAGE_PIPELINES"
 
 
-def load_registrations(configured: Mapping[str, Any]) -> dict[str, Registration]:
+def load_registrations(
+    configured: Mapping[str, Any], arguments: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, Registration]:
     """Every registered pipeline by name.
 
     Args:
         configured: of the settings: name -> "package.module:Class", or name ->
             {"target": ..., "arguments": {...}} with job defaults (DEFAULTS) beside them.
+        arguments: what ours are constructed with, by name; those of `configured` are added.
 
     Raises:
         ConfigurationError: an entry is not of that form.
     """
-    registrations = {name: Registration(name, target) for name, target in _BUILT_IN.items()}
+    given = arguments or {}
+    registrations = {
+        name: Registration(name, target, dict(given.get(name, {})))
+        for name, target in _BUILT_IN.items()
+    }
     for point in entry_points(group=ENTRY_POINT_GROUP):
         registrations[point.name] = Registration(point.name, point.value)
     for name, entry in configured.items():
-        registrations[name] = _registration(name, entry)
+        registration = _registration(name, entry)
+        if registration.target == _BUILT_IN.get(name):
+            merged = _merged(given.get(name, {}), registration.arguments)
+            registration = replace(registration, arguments=merged)
+        registrations[name] = registration
     return registrations
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Both; where both have a value `above` wins, and objects are merged in turn."""
+    merged = {**below, **above}
+    for name in below.keys() & above.keys():
+        if isinstance(below[name], Mapping) and isinstance(above[name], Mapping):
+            merged[name] = _merged(below[name], above[name])
+    return merged
 
 
 def is_built_in(registration: Registration) -> bool:

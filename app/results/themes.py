@@ -1,175 +1,354 @@
-"""The format `themes/1`: what a thematic analysis returns, and what can be checked about it.
+"""The format `themes/1`: what a thematic analysis returns, field by field.
 
-Counts in it are always counts of `assignments`; `verify` proves that for any result, and that
-every quote is a slice of the answer it names. Standard library only: the API and the command line
-read results without the libraries that made them.
+Counts are always counts of `assignments`; `app.results.verifying` proves it for any result. The
+descriptions here are the documentation: docs/thematic-analysis.md lists them. pydantic is imported
+by whoever reads or writes results, and by no worker whose pipeline does neither.
 """
 
-import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Final, Literal
 
-SCHEMA = "themes/1"
-OTHER = "other"
-"""`theme_id` of an answer that belongs to no theme."""
-NON_ANSWER = "non_answer"
-"""`theme_id` of a row that says nothing ("n/a", "-", an empty cell)."""
+from pydantic import BaseModel, ConfigDict, Field
 
+SCHEMA: Final = "themes/1"
+NO_GROUP: Final = "(none)"
+"""The group of answers whose cell is empty."""
+ROUNDING: Final = 0.00011
+"""Shares are rounded to four places."""
 
-class Quote(TypedDict):
-    """`text` is `answer[start:end]`, in code points of the answer as it was given."""
-
-    response_id: str
-    text: str
-    start: int
-    end: int
-    verified: bool
+NameSource = Literal["keywords", "llm", "codebook"]
+Stance = Literal["positive", "negative", "mixed", "neutral"]
 
 
-class GroupCount(TypedDict):
-    """Answers of one group in a theme; `share` is of the group's analysed answers."""
+class Part(BaseModel):
+    """Of a result: immutable, nothing in it that is not described, no value coerced."""
 
-    responses: int
-    share: float
-
-
-class Theme(TypedDict):
-    """A theme (`parent` null) or a sub-theme; `share` is of all analysed answers."""
-
-    id: str
-    parent: str | None
-    name: str
-    name_source: str
-    description: str | None
-    keywords: list[str]
-    responses: int
-    share: float
-    unique_texts: int
-    by_group: dict[str, dict[str, GroupCount]]
-    cohesion: float
-    separation: float | None
-    quotes: list[Quote]
+    model_config = ConfigDict(
+        strict=True,
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        serialize_by_alias=True,
+    )
 
 
-class Other(TypedDict):
-    """Analysed answers without a theme; `sample` shows some of them."""
+class Quote(Part):
+    """A verbatim slice of an answer."""
 
-    responses: int
-    share: float
-    sample: list[Quote]
-
-
-class NonAnswerText(TypedDict):
-    """One wording of a non-answer, normalised, and how many rows have it."""
-
-    text: str
-    responses: int
+    response_id: str = Field(description="The answer that it is from.")
+    text: str = Field(description="`answer[start:end]`, signs as they were given.")
+    start: int = Field(ge=0, description="In code points of the whole answer.")
+    end: int = Field(ge=0, description="First code point behind the quote.")
+    verified: bool = Field(description="Compared with the answer, and the same.")
 
 
-class NonAnswers(TypedDict):
-    """Rows that say nothing; `share` is of all rows, `rule` tells how they were found."""
+class GroupCount(Part):
+    """A theme within one group."""
 
-    responses: int
-    share: float
-    rule: str
-    texts: list[NonAnswerText]
+    responses: int = Field(ge=0, description="Answers of the group with this theme.")
+    share: float = Field(ge=0, le=1, description="Of the group's analysed answers.")
 
 
-class Evidence(TypedDict):
+class StanceCounts(Part):
+    """How the answers of a theme stand to it."""
+
+    positive: int = Field(ge=0, description="Answers in favour or content.")
+    negative: int = Field(ge=0, description="Answers against or discontent.")
+    mixed: int = Field(ge=0, description="Answers that are both.")
+    neutral: int = Field(ge=0, description="Answers that are neither.")
+
+
+class Theme(Part):
+    """A theme, or a sub-theme within one."""
+
+    id: str = Field(description='"T01" for a theme, "T01.2" for a sub-theme.')
+    parent: str | None = Field(description="The theme that a sub-theme is in; null for a theme.")
+    name: str = Field(description="No two themes of one level have the same.")
+    name_source: NameSource = Field(description="Who gave the name.")
+    description: str | None = Field(description="One or two sentences; null without LLM.")
+    keywords: list[str] = Field(description="Words that tell it from the others, best first.")
+    responses: int = Field(
+        ge=0,
+        description="Answers that list the theme; for a sub-theme, answers whose primary theme is "
+        "the parent and that lie in this part of it.",
+    )
+    share: float = Field(ge=0, le=1, description="Of all analysed answers.")
+    unique_texts: int = Field(ge=0, description="Different wordings among `responses`.")
+    by_group: dict[str, dict[str, GroupCount]] = Field(
+        description="Group column, group, then the count; the groups add up to `responses`."
+    )
+    stance: StanceCounts | None = Field(
+        description="How the answers stand to the theme; null where it was not asked for."
+    )
+    merged_from: list[str] = Field(
+        description="Names of themes that the review joined into this one."
+    )
+    cohesion: float | None = Field(
+        description="Mean cosine of its answers to its centre; null without answers."
+    )
+    separation: float | None = Field(
+        description="How much nearer its answers are to it than to the next theme, -1 to 1."
+    )
+    stability: float | None = Field(
+        description="How well it is found again in samples of the answers, 0 to 1."
+    )
+    quotes: list[Quote] = Field(description="The most typical first, unlike each other.")
+
+
+class Suggestion(Part):
+    """A theme that a given codebook lacks."""
+
+    name: str = Field(description="By keywords or by the LLM, as in `labelling`.")
+    keywords: list[str] = Field(description="Best first.")
+    responses: int = Field(ge=0, description="Answers of `other` that would be in it.")
+    quotes: list[Quote] = Field(description="The most typical first.")
+
+
+class Other(Part):
+    """Analysed answers without a theme."""
+
+    responses: int = Field(ge=0, description="How many.")
+    share: float = Field(ge=0, le=1, description="Of all analysed answers.")
+    sample: list[Quote] = Field(description="Some of them.")
+    suggested: list[Suggestion] = Field(
+        description="With a codebook: themes that these answers would make."
+    )
+
+
+class Failed(Part):
+    """Analysed answers of which the LLM could not say where they belong."""
+
+    responses: int = Field(ge=0, description="How many.")
+    share: float = Field(ge=0, le=1, description="Of all analysed answers.")
+    reasons: dict[str, int] = Field(description="Reason, and how many answers failed for it.")
+
+
+class NonAnswerText(Part):
+    """One wording of a non-answer."""
+
+    text: str = Field(description='Lower-case words alone; "" for empty cells and signs.')
+    responses: int = Field(ge=0, description="Rows that have it.")
+
+
+class NonAnswers(Part):
+    """Rows that say nothing."""
+
+    responses: int = Field(ge=0, description="How many.")
+    share: float = Field(ge=0, le=1, description="Of all rows.")
+    rule: str = Field(description="How they were told from answers.")
+    texts: list[NonAnswerText] = Field(description="Their wordings, most frequent first.")
+
+
+class Evidence(Part):
     """An answer that an insight rests on."""
 
-    response_id: str
+    response_id: str = Field(description="Of that answer.")
 
 
-class Insight(TypedDict):
-    """One sentence; `numbers` are the computed values that its figures come from."""
+class Insight(Part):
+    """A sentence about the result."""
 
-    text: str
-    source: str
-    theme_ids: list[str]
-    evidence: list[Evidence]
-    numbers: dict[str, float]
-    numbers_checked: bool
-
-
-class Assignment(TypedDict):
-    """Where one row went; `score` is the cosine to its theme's centre, null without a theme."""
-
-    response_id: str
-    theme_id: str
-    subtheme_id: str | None
-    score: float | None
+    text: str = Field(description="Its figures are values of `numbers`.")
+    source: Literal["llm", "template"] = Field(description="Who worded it.")
+    theme_ids: list[str] = Field(description="Themes that it is about.")
+    evidence: list[Evidence] = Field(description="Answers to read with it.")
+    numbers: dict[str, int | float] = Field(
+        description="Computed values by what they count, which tells what they are computed from; "
+        "a fraction is shown as a percentage. Behind “F1.” and the like where a sentence of the "
+        "LLM rests on several facts."
+    )
+    numbers_checked: bool = Field(description="Every figure in `text` is one of `numbers`.")
 
 
-class Labelling(TypedDict):
-    """Who named the themes; `degraded` where better naming was wished for than was possible."""
+class Assignment(Part):
+    """Where one row went."""
 
-    method: str
-    model: str | None
-    degraded: bool
-    reasons: list[str]
+    response_id: str = Field(
+        description="Of the row; `ID/COLUMN` where several text columns were given."
+    )
+    status: Literal["assigned", "other", "non_answer", "failed"] = Field(
+        description="Has a theme, has none, says nothing, or could not be judged."
+    )
+    theme_ids: list[str] = Field(description="The primary one first; empty unless assigned.")
+    subtheme_id: str | None = Field(description="Within the primary theme.")
+    score: float | None = Field(
+        description="Cosine to the primary theme's centre, null where there is none."
+    )
+    method: Literal["cluster", "similarity", "llm", "codebook"] | None = Field(
+        description="What assigned it: its cluster, its nearness to the theme, the LLM, or its "
+        "nearness to a theme of the codebook; null for a non-answer by rule."
+    )
+    stance: dict[str, Stance] | None = Field(
+        description="By theme id; null where it was not asked for."
+    )
+    reason: str | None = Field(description="Why it failed, else null.")
 
 
-class CreatedBy(TypedDict):
+class Labelling(Part):
+    """Who named the themes."""
+
+    method: Literal["keywords", "llm", "mixed", "codebook"] = Field(
+        description="`mixed` where the LLM failed for some; each theme's `name_source` tells."
+    )
+    model: str | None = Field(description="The LLM that took part, null without one.")
+    degraded: bool = Field(description="Less was possible than was wished for.")
+    reasons: list[str] = Field(description="Why it is as it is.")
+
+
+class StartedFrom(Part):
+    """The job whose stages this one took over."""
+
+    job: str = Field(description="Its id.")
+    stage: str = Field(description="The last stage that was taken over.")
+
+
+class CreatedBy(Part):
     """What made the result."""
 
-    pipeline: str
-    version: str
-    seed: int
-    params_hash: str
+    pipeline: str = Field(description='"thematic".')
+    version: str = Field(description="Of the recipe; another one may give other themes.")
+    mode: Literal["keywords", "name", "full"] = Field(description="The mode that was run.")
+    seed: int = Field(description="As given.")
+    params_hash: str = Field(description="sha256 over the parameters, answers not included.")
+    started_from: StartedFrom | None = Field(description="Null for a job of its own.")
 
 
-class InputFacts(TypedDict):
-    """What became of the rows: rows = analysed + non_answers; empty ones are non-answers too."""
+class Embedding(Part):
+    """What turned texts into vectors."""
 
-    rows: int
-    empty: int
-    non_answers: int
-    duplicates: int
-    unique_texts: int
-    too_long: int
-    masked_emails: int
-    masked_phones: int
-    analysed: int
+    backend: str = Field(description='"minilm-int8", "lsa" or "endpoint".')
+    model: str = Field(description="The model's name.")
 
 
-class Warn(TypedDict):
-    """Something the reader of the result should know."""
+class QuestionFacts(Part):
+    """One text column and what was asked there."""
 
-    code: str
-    text: str
+    column: str = Field(description="Where the answers stood.")
+    question: str | None = Field(description="What was asked, null where nothing tells.")
+    rows: int = Field(ge=0, description="Answers and non-answers.")
+    non_answers: int = Field(ge=0, description="Rows that say nothing.")
+    nothing_is_an_answer: bool = Field(
+        description='The question asks what could be better, so "nothing" was analysed.'
+    )
 
 
-class Usage(TypedDict):
+class InputFacts(Part):
+    """What became of the rows."""
+
+    rows: int = Field(ge=0, description="`analysed` and `non_answers` together.")
+    empty: int = Field(ge=0, description="Rows without any text; they are non-answers.")
+    non_answers: int = Field(ge=0, description="Rows that say nothing.")
+    analysed: int = Field(ge=0, description="Assigned, other or failed.")
+    unique_texts: int = Field(ge=0, description="Different wordings among the analysed.")
+    duplicates: int = Field(
+        ge=0, description="Analysed answers that repeat one: counted, not clustered again."
+    )
+    split: int = Field(ge=0, description="Long wordings that were clustered in parts.")
+    too_long: int = Field(ge=0, description="Texts of which only the beginning was read.")
+    masked_emails: int = Field(ge=0, description="Rows in which an address was masked.")
+    masked_phones: int = Field(ge=0, description="Rows in which a number was masked.")
+    masked_custom: int = Field(ge=0, description="Rows in which a given phrase was masked.")
+    languages: dict[str, int] = Field(
+        description="ISO 639-1 code and analysed answers, the most frequent first; `und` where a "
+        "text is too short to tell."
+    )
+    questions: list[QuestionFacts] = Field(description="One per text column.")
+    dataset: str | None = Field(description="Id of the stored dataset, null for inline answers.")
+    encoding: str | None = Field(description="Of the file that the dataset came from.")
+    header_rows: int | None = Field(description="Of that file.")
+    dropped_columns: list[str] = Field(
+        description="Columns of that file that identify people and were left out."
+    )
+
+
+class Metrics(Part):
+    """Figures that judge the result without a gold standard; null where there is too little."""
+
+    coverage: float = Field(description="Share of analysed answers with a theme.")
+    other_share: float = Field(description="Share of analysed answers without one.")
+    failed_responses: float = Field(description="Share of analysed answers that failed.")
+    stability: float | None = Field(
+        description="Mean adjusted Rand index of the themes against those of 80 % samples."
+    )
+    redundancy: float | None = Field(description="Highest cosine between two themes.")
+    separation: float | None = Field(
+        description="Mean of the themes' separation, weighted by their answers."
+    )
+    diversity: float | None = Field(description="Different keywords as a share of all.")
+    coherence_npmi: float | None = Field(
+        description="Mean normalised pointwise mutual information of a theme's words, -1 to 1."
+    )
+    size_entropy: float | None = Field(
+        description="Evenness of the themes' sizes: 1 for equal ones."
+    )
+    name_specificity: float | None = Field(
+        description="Share of names that say more than stock words such as “general comments”."
+    )
+    quote_support: float = Field(description="Share of quotes that are verbatim; always 1.")
+    label_validity: float | None = Field(
+        description="Share of the LLM's answers that were valid in the end; null without LLM."
+    )
+    label_validity_first: float | None = Field(
+        description="Share of the LLM's answers that were valid at once; null without LLM."
+    )
+    agreement: float | None = Field(
+        description="Share of answers that the LLM puts where their cluster is; null without LLM."
+    )
+
+
+class StageUsage(Part):
+    """What one stage cost."""
+
+    llm_calls: int = Field(ge=0, description="Calls made.")
+    cached_calls: int = Field(ge=0, description="Calls whose answers were kept already.")
+    prompt_tokens: int = Field(ge=0, description="Tokens sent.")
+    completion_tokens: int = Field(ge=0, description="Tokens received.")
+    retries: int = Field(ge=0, description="Calls repeated after a fault of server or network.")
+    cost: float = Field(ge=0, description="In the currency of the given prices; 0 without.")
+
+
+class Estimate(Part):
+    """What the run was expected to cost before it began."""
+
+    calls: int = Field(ge=0, description="Calls.")
+    prompt_tokens: int = Field(ge=0, description="Tokens to send.")
+    completion_tokens: int = Field(ge=0, description="Tokens to receive.")
+    cost: float = Field(ge=0, description="In the currency of the given prices.")
+
+
+class Usage(StageUsage):
     """What the run cost; the only part that differs between two runs on the same input."""
 
-    llm_calls: int
-    cached_calls: int
-    prompt_tokens: int
-    completion_tokens: int
-    retries: int
-    seconds_by_stage: dict[str, float]
+    by_stage: dict[str, StageUsage] = Field(description="Stages that used the LLM; they add up.")
+    seconds_by_stage: dict[str, float] = Field(description="Wall time.")
+    estimate: Estimate | None = Field(description="Null without LLM.")
 
 
-class ThemesResult(TypedDict):
-    """A whole result of schema `themes/1`."""
+class Warn(Part):
+    """Something the reader of the result should know."""
 
-    schema: str
-    question: str | None
-    created_by: CreatedBy
-    labelling: Labelling
-    embedding: dict[str, Any]
-    input: InputFacts
-    themes: list[Theme]
-    other: Other
-    non_answers: NonAnswers
-    insights: list[Insight]
-    metrics: dict[str, float | None]
-    usage: Usage
-    warnings: list[Warn]
-    assignments: list[Assignment]
+    code: str = Field(description="For programs.")
+    text: str = Field(description="For people.")
+
+
+class ThemesResult(Part):
+    """A whole result."""
+
+    schema_name: Literal["themes/1"] = Field(alias="schema", description="Name and version.")
+    question: str | None = Field(description="What was asked; null with several questions.")
+    created_by: CreatedBy = Field(description="Recipe, mode and seed.")
+    labelling: Labelling = Field(description="Who named the themes.")
+    embedding: Embedding = Field(description="What turned texts into vectors.")
+    input: InputFacts = Field(description="What became of the rows.")
+    themes: list[Theme] = Field(description="The largest first, each before its sub-themes.")
+    other: Other = Field(description="Answers without a theme.")
+    failed: Failed = Field(description="Answers that could not be judged.")
+    non_answers: NonAnswers = Field(description="Rows that say nothing.")
+    insights: list[Insight] = Field(description="Sentences, the most general first.")
+    metrics: Metrics = Field(description="How far to trust it.")
+    usage: Usage = Field(description="What it cost.")
+    warnings: list[Warn] = Field(description="What to know before reading on.")
+    assignments: list[Assignment] = Field(description="One per row, in the order of the input.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,157 +362,22 @@ class ThemeRow:
 
 
 def theme_rows(result: ThemesResult) -> list[ThemeRow]:
-    """The themes (not the sub-themes) in the result's order, then "Other" where it has answers."""
+    """The themes (not the sub-themes) in the result's order, then other and failed, if any."""
     rows = [
         ThemeRow(
-            theme["name"],
-            theme["responses"],
-            theme["share"],
-            theme["quotes"][0]["text"] if theme["quotes"] else "",
+            theme.name,
+            theme.responses,
+            theme.share,
+            theme.quotes[0].text if theme.quotes else "",
         )
-        for theme in result["themes"]
-        if theme["parent"] is None
+        for theme in result.themes
+        if theme.parent is None
     ]
-    other = result["other"]
-    if other["responses"]:
-        quote = other["sample"][0]["text"] if other["sample"] else ""
-        rows.append(ThemeRow("Other", other["responses"], other["share"], quote))
+    other = result.other
+    if other.responses:
+        quote = other.sample[0].text if other.sample else ""
+        rows.append(ThemeRow("Other", other.responses, other.share, quote))
+    failed = result.failed
+    if failed.responses:
+        rows.append(ThemeRow("Not judged", failed.responses, failed.share, ""))
     return rows
-
-
-def verify(result: ThemesResult, answers: Mapping[str, str]) -> list[str]:
-    """What is wrong with `result`, one sentence each; empty for a sound one.
-
-    Args:
-        result: a result of schema `themes/1`.
-        answers: response id -> the answer exactly as it was given.
-    """
-    return [
-        *_assignment_problems(result, answers),
-        *_count_problems(result),
-        *_group_problems(result),
-        *_share_problems(result),
-        *_quote_problems(result, answers),
-        *_insight_problems(result),
-    ]
-
-
-def _assignment_problems(result: ThemesResult, answers: Mapping[str, str]) -> Iterator[str]:
-    parents = {theme["id"]: theme["parent"] for theme in result["themes"]}
-    seen: Counter[str] = Counter(entry["response_id"] for entry in result["assignments"])
-    for response_id, times in seen.items():
-        if times > 1:
-            yield f"answer {response_id!r} is assigned {times} times"
-        if response_id not in answers:
-            yield f"answer {response_id!r} is assigned but was not given"
-    yield from (f"answer {lost!r} is not assigned" for lost in answers if lost not in seen)
-    for entry in result["assignments"]:
-        theme_id, subtheme_id = entry["theme_id"], entry["subtheme_id"]
-        if theme_id not in (OTHER, NON_ANSWER) and parents.get(theme_id, "") is not None:
-            yield f"answer {entry['response_id']!r} is assigned to {theme_id!r}, which is no theme"
-        if subtheme_id is not None and parents.get(subtheme_id) != theme_id:
-            yield f"answer {entry['response_id']!r}: {subtheme_id!r} is not within {theme_id!r}"
-
-
-def _count_problems(result: ThemesResult) -> Iterator[str]:
-    assigned: Counter[str] = Counter()
-    for entry in result["assignments"]:
-        assigned[entry["theme_id"]] += 1
-        if entry["subtheme_id"] is not None:
-            assigned[entry["subtheme_id"]] += 1
-    facts = result["input"]
-    stated = [
-        (f"theme {theme['id']}", theme["responses"], theme["id"]) for theme in result["themes"]
-    ]
-    stated.append(("other", result["other"]["responses"], OTHER))
-    stated.append(("non_answers", result["non_answers"]["responses"], NON_ANSWER))
-    stated.append(("input.non_answers", facts["non_answers"], NON_ANSWER))
-    for what, responses, theme_id in stated:
-        if responses != assigned[theme_id]:
-            yield f"{what} states {responses} answers, {assigned[theme_id]} are assigned"
-    listed = sum(text["responses"] for text in result["non_answers"]["texts"])
-    if listed != result["non_answers"]["responses"]:
-        yield f"the listed non-answers add up to {listed}"
-    if facts["rows"] != len(result["assignments"]):
-        yield f"input.rows is {facts['rows']}, {len(result['assignments'])} rows are assigned"
-    if facts["analysed"] != facts["rows"] - facts["non_answers"]:
-        yield "input.analysed and input.non_answers do not add up to input.rows"
-
-
-def _group_problems(result: ThemesResult) -> Iterator[str]:
-    for theme in result["themes"]:
-        for column, groups in theme["by_group"].items():
-            total = sum(count["responses"] for count in groups.values())
-            if total != theme["responses"]:
-                yield f"theme {theme['id']}: groups of {column!r} add up to {total}"
-
-
-def _share_problems(result: ThemesResult) -> Iterator[str]:
-    analysed = result["input"]["analysed"]
-    shares = {f"theme {theme['id']}": theme for theme in result["themes"]}
-    for what, part in [*shares.items(), ("other", result["other"])]:
-        expected = part["responses"] / analysed if analysed else 0.0
-        if abs(part["share"] - expected) > _ROUNDING:
-            yield f"{what} states a share of {part['share']}, it is {expected:.4f}"
-    top = [theme["share"] for theme in result["themes"] if theme["parent"] is None]
-    total = sum(top) + result["other"]["share"]
-    if analysed and abs(total - 1) > _ROUNDING * (len(top) + 1):
-        yield f"the shares of themes and other add up to {total:.4f}"
-
-
-def _quote_problems(result: ThemesResult, answers: Mapping[str, str]) -> Iterator[str]:
-    home = {
-        entry["response_id"]: {entry["theme_id"], entry["subtheme_id"]}
-        for entry in result["assignments"]
-    }
-    quoted = [(theme["id"], quote) for theme in result["themes"] for quote in theme["quotes"]]
-    quoted += [(OTHER, quote) for quote in result["other"]["sample"]]
-    for theme_id, quote in quoted:
-        answer = answers.get(quote["response_id"])
-        if answer is None or answer[quote["start"] : quote["end"]] != quote["text"]:
-            yield f"{theme_id}: the quote of {quote['response_id']!r} is not verbatim"
-        if not quote["text"].strip():
-            yield f"{theme_id}: the quote of {quote['response_id']!r} is blank"
-        if theme_id not in home.get(quote["response_id"], ()):
-            yield f"{theme_id}: quoted answer {quote['response_id']!r} is assigned elsewhere"
-
-
-def _insight_problems(result: ThemesResult) -> Iterator[str]:
-    names = {theme["id"]: theme["name"] for theme in result["themes"]}
-    known = {entry["response_id"] for entry in result["assignments"]}
-    for number, insight in enumerate(result["insights"], start=1):
-        plain = insight["text"]
-        for theme_id in insight["theme_ids"]:
-            if theme_id not in names:
-                yield f"insight {number} names theme {theme_id!r}, which does not exist"
-            plain = plain.replace(f"“{names.get(theme_id, '')}”", "")
-        # What stands in quotation marks is a name or a group's label, its digits are no figures.
-        plain = re.sub(r"“[^”]*”", "", plain)
-        computed = {figure for value in insight["numbers"].values() for figure in _figures(value)}
-        for figure in re.findall(r"\d[\d,]*(?:\.\d+)?", plain):
-            if figure.rstrip(",").replace(",", "") not in computed:
-                yield f"insight {number} states {figure}, which was not computed"
-        if "analysed" in insight["numbers"] and insight["theme_ids"]:
-            yield from _sum_problems(result, number, insight)
-        for evidence in insight["evidence"]:
-            if evidence["response_id"] not in known:
-                yield f"insight {number} rests on {evidence['response_id']!r}, which was not given"
-
-
-def _sum_problems(result: ThemesResult, number: int, insight: Insight) -> Iterator[str]:
-    told = {theme["id"]: theme["responses"] for theme in result["themes"]}
-    total = sum(told.get(theme_id, 0) for theme_id in insight["theme_ids"])
-    if insight["numbers"].get("responses") != total:
-        yield f"insight {number} counts {insight['numbers'].get('responses')}, not {total} answers"
-    if insight["numbers"]["analysed"] != result["input"]["analysed"]:
-        yield f"insight {number} is about {insight['numbers']['analysed']} answers"
-
-
-def _figures(value: float) -> tuple[str, ...]:
-    """How a computed value may be written: as a count, or a share as a percentage."""
-    if isinstance(value, int):
-        return (str(value),)
-    return f"{100 * value:.0f}", f"{100 * value:.1f}"
-
-
-_ROUNDING = 0.00011  # shares are rounded to four places

@@ -2,7 +2,7 @@
 
     pipeline --progress--> latest progress, milestones --.
     logging, stdout, stderr --> LogBuffer ----------------> flush loop --> guarded writes
-    pipeline --checkpoint--> guarded write at once, retried while the database is away
+    pipeline --checkpoint, paid call--> guarded write at once, retried while the database is away
 
 Every write names the claim. The first one that is refused means that the job belongs to somebody
 else: `on_claim_lost` is called and the session writes nothing more.
@@ -13,7 +13,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -27,11 +27,19 @@ from app.domain.errors import (
     NothingToDoError,
     RetryLaterError,
 )
-from app.domain.jobs import MAX_CHECKPOINT_BYTES, ClaimedJob, Progress, Usage
+from app.domain.jobs import (
+    MAX_CHECKPOINT_BYTES,
+    CallUsage,
+    ClaimedJob,
+    Dataset,
+    Progress,
+    Usage,
+)
 from app.domain.json_values import dump_storable, storable_text
 from app.domain.lifecycle import Verdict
 from app.loops import retry_delay_seconds
 from app.worker.logs import LogBuffer
+from app.worker.shared import SharedStore
 from app.worker.threads import in_thread
 
 FLUSH_INTERVAL_SECONDS: Final = 0.5
@@ -71,6 +79,7 @@ class WorkerSession:
         self._on_claim_lost = on_claim_lost
         self._on_sign_of_life = on_sign_of_life
         self._flush_interval_seconds = flush_interval_seconds
+        self._shared = SharedStore(job.claim, db, self.insist)
         self._latest: Progress | None = None
         self._milestones: list[Progress] = []
         self._stage: str | None = None
@@ -164,11 +173,57 @@ class WorkerSession:
         )
         await self.insist(lambda: self._db.save_checkpoint(self._job.claim, stage, text))
 
-    async def load_checkpoint(self, stage: str) -> Any | None:
+    async def load_checkpoint(self, stage: str, *, of_job: str | None = None) -> Any | None:
         """See PipelineContext."""
         _check_name(stage)
-        text = await self.insist(lambda: self._db.load_checkpoint(self._job.id, stage))
+        job_id = self._job.id if of_job is None else of_job
+        text = await self.insist(lambda: self._db.load_checkpoint(job_id, stage))
         return None if text is None else await in_thread(lambda: json.loads(text))
+
+    async def load_call(self, key: str) -> Any | None:
+        """See PipelineContext."""
+        return await self._shared.load_call(key)
+
+    async def save_call(
+        self,
+        key: str,
+        answer: Any,
+        *,
+        stage: str,
+        model: str,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        cost: float = 0.0,
+    ) -> None:
+        """See PipelineContext."""
+        self._on_sign_of_life()
+        await self._shared.save_call(
+            key,
+            answer,
+            stage=stage,
+            model=model,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=completion_tokens,
+            cost=cost,
+        )
+
+    async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
+        """See PipelineContext."""
+        await self._shared.count_cached_calls(stage, model, calls)
+
+    async def load_usage(self) -> Sequence[CallUsage]:
+        """See PipelineContext."""
+        return await self._shared.load_usage()
+
+    async def dataset(self, dataset_id: str) -> Dataset:
+        """See PipelineContext."""
+        return await self._shared.dataset(dataset_id)
+
+    def dataset_rows(
+        self, dataset_id: str, columns: Sequence[str]
+    ) -> AsyncIterator[Mapping[str, str]]:
+        """See PipelineContext."""
+        return self._shared.dataset_rows(dataset_id, columns)
 
     def retry_later(self, delay_seconds: float, reason: str) -> NoReturn:
         """See PipelineContext."""

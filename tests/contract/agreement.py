@@ -51,13 +51,27 @@ async def compare_job(db: DBInterface, job: ModelJob) -> None:
 
 
 async def compare_belongings(db: DBInterface, job: ModelJob) -> None:
-    """Log, result and checkpoints."""
+    """Log, result, checkpoints and usage."""
     assert await db.list_logs(job.id) == job.logs
     result = await db.get_result(job.id)
     assert (result and json.loads(result)) == (job.result and json.loads(job.result))
     for stage in STAGES:
         data, kept = await db.load_checkpoint(job.id, stage), job.checkpoints.get(stage)
         assert (data and json.loads(data)) == (kept and json.loads(kept))
+    usage = {
+        u.stage: (u.calls, u.cached_calls, u.prompt_tokens) for u in await db.list_usage(job.id)
+    }
+    for stage in STAGES:
+        paid = [call for run in job.runs for call in run.paid.values() if call.stage == stage]
+        found = sum(run.found.get(stage, 0) for run in job.runs)
+        tokens = sum(call.prompt_tokens for call in paid)
+        assert usage.get(stage, (0, 0, 0)) == (len(paid), found, tokens)
+
+
+async def compare_answers(db: DBInterface, model: Model) -> None:
+    """What is kept of paid calls, for all jobs together."""
+    for key, answer in model.answers.items():
+        assert json.loads(await db.load_call(key) or "") == json.loads(answer)
 
 
 async def _compare_attempts(db: DBInterface, job: ModelJob) -> None:

@@ -19,6 +19,7 @@ from app.domain.jobs import (
     JobOptions,
     JobStatus,
     LogLine,
+    PaidCall,
     Progress,
     Usage,
 )
@@ -63,7 +64,12 @@ class ModelNode(_Named):
 
 @dataclass(slots=True, eq=False)
 class ModelRun(_Named):
-    """One claim of a job, with what its worker said; also what `decide` has to know."""
+    """One claim of a job, with what its worker said; also what `decide` has to know.
+
+    Attributes:
+        paid: calls by key.
+        found: stage -> calls whose answers were kept already.
+    """
 
     job: "ModelJob"
     claim_no: int
@@ -73,6 +79,8 @@ class ModelRun(_Named):
     pid: int | None = None
     progress: Progress | None = None
     last_line_no: int = 0
+    paid: dict[str, PaidCall] = field(default_factory=dict)
+    found: dict[str, int] = field(default_factory=dict)
     verdict: Verdict | None = None
     usage: Usage | None = None
 
@@ -147,6 +155,7 @@ class Model:
         self.jobs: list[ModelJob] = []
         self.nodes: list[ModelNode] = []
         self.paused: set[str] = set()
+        self.answers: dict[str, str] = {}
         self.stranger = ModelNode("stranger", new_id(), is_registered=False)
 
     @property
@@ -250,6 +259,13 @@ class Model:
 
     def save_checkpoint(self, run: ModelRun, stage: str, data: str) -> None:
         self.held(run).job.checkpoints[stage] = data
+
+    def save_call(self, run: ModelRun, call: PaidCall) -> None:
+        self.held(run).paid.setdefault(call.key, call)
+        self.answers.setdefault(call.key, call.answer)
+
+    def count_cached_calls(self, run: ModelRun, stage: str, total: int) -> None:
+        self.held(run).found[stage] = max(total, run.found.get(stage, 0))
 
     def finish(self, run: ModelRun, verdict: Verdict, usage: Usage | None) -> bool:
         if not self.holds(run):

@@ -14,6 +14,7 @@ from app.domain.jobs import (
     JobOptions,
     LogLine,
     NodeInfo,
+    PaidCall,
     Progress,
     RunningJob,
 )
@@ -21,6 +22,7 @@ from app.domain.lifecycle import Completed, Raised, Released, decide
 
 PROGRESS = Progress(0.5, "middle", "half way")
 LINE = LogLine(1, 20, "stdout", "a line", datetime.now(UTC))
+CALL = PaidCall("c0" * 32, '{"text": "an answer"}', "name", "small", 120, 30, 0.0015)
 RAISED = Raised(ErrorInfo("ValueError", "no", "Traceback"), Cause.EXCEPTION)
 
 
@@ -64,4 +66,6 @@ async def snapshot(db: DBInterface, job_id: str) -> tuple[Any, ...]:
         await db.list_logs(job_id),
         await db.get_result(job_id),
         await db.load_checkpoint(job_id, "stage"),
+        await db.list_usage(job_id),
+        await db.load_call(CALL.key),
     )

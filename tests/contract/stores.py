@@ -47,8 +47,11 @@ class Store(Protocol):
     async def let_wait(self, job_id: str, seconds: float) -> None:
         """As if a pending job had waited for so many seconds more."""
 
+    async def count_datasets(self) -> tuple[int, int]:
+        """How many datasets there are, and rows of them."""
+
     async def clear(self) -> None:
-        """As if no job, node or queue had ever been."""
+        """As if no job, node, queue or paid call had ever been."""
 
     def holding(self, job_id: str) -> AbstractAsyncContextManager[None]:
         """Hold the job's row in a transaction of somebody else (ROW_LOCKS)."""
@@ -101,10 +104,23 @@ class PostgresStore:
             seconds,
         )
 
+    async def count_datasets(self) -> tuple[int, int]:
+        connection = await asyncpg.connect(self._dsn)
+        try:
+            counted = await connection.fetchrow(
+                "select (select count(*) from haulage.datasets) as datasets,"
+                " (select count(*) from haulage.dataset_rows) as rows"
+            )
+        finally:
+            await connection.close()
+        assert counted is not None
+        return counted["datasets"], counted["rows"]
+
     async def clear(self) -> None:
         # Truncate makes new files: 78 ms against 1 ms with a few rows.
         await self._execute(
-            "delete from haulage.jobs; delete from haulage.nodes; delete from haulage.queues"
+            "delete from haulage.jobs; delete from haulage.nodes; delete from haulage.queues;"
+            " delete from haulage.call_cache"
         )
 
     @asynccontextmanager

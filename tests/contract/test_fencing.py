@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from contract.steps import (
+    CALL,
     LINE,
     PROGRESS,
     claimed,
@@ -31,6 +32,8 @@ WRITES: dict[str, Write] = {
     "milestone": lambda db, claim: db.report_progress(claim, PROGRESS, is_milestone=True),
     "append_logs": lambda db, claim: db.append_logs(claim, [LINE]),
     "save_checkpoint": lambda db, claim: db.save_checkpoint(claim, "stage", "[1]"),
+    "save_call": lambda db, claim: db.save_call(claim, CALL),
+    "count_cached_calls": lambda db, claim: db.count_cached_calls(claim, "name", "small", 2),
 }
 # Reading does not queue up behind a writer.
 LOCKING_WRITES = {name: write for name, write in WRITES.items() if name != "load_payload"}
@@ -190,6 +193,8 @@ async def test_a_write_is_refused_when_it_waited_for_the_end_of_its_job(
     assert await db.list_milestones(job.id) == []
     assert await db.list_logs(job.id) == []
     assert await db.load_checkpoint(job.id, "stage") is None
+    assert await db.list_usage(job.id) == []
+    assert await db.load_call(CALL.key) is None
 
 
 @pytest.mark.needs(ROW_LOCKS)

@@ -10,6 +10,7 @@ The calls come one after the other; both orders of each race are staged in the o
 """
 
 import asyncio
+import hashlib
 import json
 import os
 import random
@@ -23,6 +24,7 @@ import pytest
 from contract.agreement import (
     MAX_JOBS,
     STAGES,
+    compare_answers,
     compare_belongings,
     compare_job,
     compare_running_jobs,
@@ -46,7 +48,7 @@ from contract.choices import (
     waiting_job,
 )
 from contract.model import Model, ModelJob, ModelNode, ModelRun
-from contract.steps import LINE
+from contract.steps import CALL, LINE
 from contract.stores import PAUSED_QUEUES, Store
 from hypothesis import Phase, seed, settings
 from hypothesis import strategies as st
@@ -202,7 +204,7 @@ class StoreMachine(RuleBasedStateMachine):
     @_has_runs
     @rule(run=some_run, pid=st.sampled_from([4_711, 4_712]), stage=st.sampled_from(STAGES))
     def write(self, run: ModelRun, pid: int, stage: str) -> None:
-        """All that a worker writes beside its progress."""
+        """What a worker writes beside its progress and its paid calls."""
         db, model, claim = self._db, self.model, run.claim
         # The first of them may be stored already: its answer got lost.
         numbers = range(max(1, run.last_line_no), run.last_line_no + 3)
@@ -215,6 +217,27 @@ class StoreMachine(RuleBasedStateMachine):
             db.save_checkpoint(claim, stage, data), lambda: model.save_checkpoint(run, stage, data)
         )
         self._look_into(run.job)
+
+    @_has_runs
+    @rule(
+        run=some_run,
+        stage=st.sampled_from(STAGES),
+        number=st.sampled_from([1, 2]),
+        total=st.sampled_from([1, 2, 3]),
+    )
+    def pay(self, run: ModelRun, stage: str, number: int, total: int) -> None:
+        """Calls that other jobs and attempts make as well; the answers tell them apart."""
+        db, model, claim = self._db, self.model, run.claim
+        key = hashlib.sha256(f"{stage} {number}".encode()).hexdigest()
+        answer = json.dumps([repr(run), total])
+        call = replace(CALL, key=key, answer=answer, stage=stage, prompt_tokens=total)
+        self._same(db.save_call(claim, call), lambda: model.save_call(run, call))
+        self._same(
+            db.count_cached_calls(claim, stage, call.model, total),
+            lambda: model.count_cached_calls(run, stage, total),
+        )
+        self._look_into(run.job)
+        self._do(compare_answers(db, model))
 
     @_has_runs
     @rule(

@@ -21,7 +21,16 @@ def test_a_part_without_its_marks_is_refused(name: str) -> None:
         rendered(TEXT.replace(f"<!-- {name}:begin -->", ""))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guarantees.md", "docs/decisions.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "docs/guarantees.md",
+        "docs/decisions.md",
+        "docs/settings.md",
+        "docs/thematic-analysis.md",
+    ],
+)
 def test_every_linked_file_exists(page: str) -> None:
     linked = set(re.findall(r"\]\(([^)#:]+)[)#]", (ROOT / page).read_text("utf-8")))
     folder = (ROOT / page).parent

@@ -12,6 +12,7 @@ from app.config import Settings, load_settings, usable_cpus
 from app.db.urls import DatabaseURL
 from app.domain.errors import ConfigurationError
 from app.domain.jobs import Limits
+from app.pipelines.thematic.parameters import parse_request
 
 SECRET = "s3cr3t!"  # noqa: S105  what must not be shown
 
@@ -325,3 +326,77 @@ def test_no_job_is_without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HAULAGE_JOB_STALL_SECONDS", "30")
     monkeypatch.setenv("HAULAGE_JOB_MEMORY_LIMIT_BYTES", str(2**30))
     assert load_settings().default_limits == Limits(21_600.0, 60.0, 30.0, 2**30)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:8080",
+        "https://llm.example/v1/",
+        "http://[::1]:8080/v1",
+        "http://llm_server:11434/v1",
+        "https://api.example/v4/accounts/0a1b/ai/v1",
+    ],
+)
+def test_every_address_of_the_settings_is_one_that_jobs_can_use(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HAULAGE_LLM_BASE_URL", url)
+    monkeypatch.setenv("HAULAGE_LLM_MODEL", "small")
+    llm = load_settings().thematic_arguments["defaults"]["llm"]
+    used = parse_request({"answers": []}, llm=llm).parameters.llm
+    assert used is not None
+    assert used.base_url == url
+
+
+def test_the_pipeline_gets_no_arguments_when_no_llm_is_set() -> None:
+    assert load_settings().thematic_arguments == {}
+
+
+def test_the_llm_settings_are_arguments_of_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "BASE_URL": "http://127.0.0.1:8080/v1",
+        "MODEL": "small",
+        "API_KEY_ENV": "MY_KEY",
+        "ORIGINS": "https://one.example, https://two.example:8443",
+    }.items():
+        monkeypatch.setenv(f"HAULAGE_LLM_{name}", value)
+
+    assert load_settings().thematic_arguments == {
+        "defaults": {
+            "llm": {
+                "base_url": "http://127.0.0.1:8080/v1",
+                "model": "small",
+                "api_key_env": "MY_KEY",
+            }
+        },
+        "llm_origins": ["https://one.example", "https://two.example:8443"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({"BASE_URL": "http://127.0.0.1/v1"}, "set both"),
+        ({"MODEL": "small"}, "set both"),
+        ({"BASE_URL": "127.0.0.1:8080", "MODEL": "small"}, "https://host:port/v1"),
+        ({"BASE_URL": f"https://u:{SECRET}@h/v1", "MODEL": "small"}, "https://host:port/v1"),
+        ({"ORIGINS": f"https://u:{SECRET}@h"}, "https://host:port/v1"),
+        ({"ORIGINS": f"https://h/v1?key={SECRET}"}, "https://host:port/v1"),
+        ({"BASE_URL": f"https://h/v1#{SECRET}", "MODEL": "small"}, "https://host:port/v1"),
+        ({"BASE_URL": f"https://h/%2e/{SECRET}", "MODEL": "small"}, "https://host:port/v1"),
+        ({"ORIGINS": f"https://h:99999/{SECRET}"}, "https://host:port/v1"),
+        ({"API_KEY_ENV": f"sk-{SECRET}"}, "match pattern"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
+)
+def test_llm_settings_are_refused_without_being_shown(
+    given: dict[str, str], hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(f"HAULAGE_LLM_{name}", value)
+
+    with pytest.raises(ConfigurationError, match=hint) as caught:
+        load_settings()
+
+    assert SECRET not in str(caught.value)

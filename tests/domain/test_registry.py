@@ -27,6 +27,63 @@ def test_our_own_pipelines_are_there_when_nothing_is_configured(plugins: list[En
     assert registrations["demo-echo"] == Registration("demo-echo", "app.pipelines.demo:Echo", {})
 
 
+def test_our_own_pipelines_get_their_arguments_unless_the_settings_replace_them(
+    plugins: list[EntryPoint],
+) -> None:
+    arguments = {"thematic": {"llm_origins": ["http://127.0.0.1:8080"]}}
+
+    ours = load_registrations({}, arguments)["thematic"]
+    theirs = load_registrations({"thematic": "a:B"}, arguments)["thematic"]
+
+    assert ours.arguments == arguments["thematic"]
+    assert theirs == Registration("thematic", "a:B", {})
+
+
+OURS = "app.pipelines.thematic.pipeline:ThematicAnalysis"
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (OURS, {"defaults": {"llm": {"model": "m", "max_cost": 1}}, "llm_origins": ["http://a"]}),
+        (
+            {"target": OURS, "max_attempts": 5},
+            {"defaults": {"llm": {"model": "m", "max_cost": 1}}, "llm_origins": ["http://a"]},
+        ),
+        (
+            {
+                "target": OURS,
+                "arguments": {
+                    "max_answers": 10,
+                    "defaults": {"seed": 7, "llm": {"max_cost": 2, "models": ["n"]}},
+                    "llm_origins": ["http://b"],
+                },
+            },
+            {
+                "max_answers": 10,
+                "defaults": {"seed": 7, "llm": {"model": "m", "max_cost": 2, "models": ["n"]}},
+                "llm_origins": ["http://b"],
+            },
+        ),
+    ],
+    ids=["target", "limits", "arguments"],
+)
+def test_arguments_of_our_own_pipeline_are_added_to_when_the_settings_name_it(
+    entry: Any, expected: dict[str, Any], plugins: list[EntryPoint]
+) -> None:
+    given = {"defaults": {"llm": {"model": "m", "max_cost": 1}}, "llm_origins": ["http://a"]}
+
+    registration = load_registrations({"thematic": entry}, {"thematic": given})["thematic"]
+
+    assert registration.arguments == expected
+    assert given == {
+        "defaults": {"llm": {"model": "m", "max_cost": 1}},
+        "llm_origins": ["http://a"],
+    }
+    if not isinstance(entry, str):
+        assert registration.max_attempts == entry.get("max_attempts")
+
+
 def test_no_pipeline_is_imported_when_they_are_registered() -> None:
     before = set(sys.modules)
 

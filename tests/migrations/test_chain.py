@@ -14,11 +14,44 @@ from alembic.script import Script, ScriptDirectory
 from migrations.snapshot import schema_of
 
 from app.db import migrate
+from app.db.schema import metadata
 from app.db.urls import DatabaseURL
 from app.domain.errors import ConfigurationError, DatabaseUnavailableError, SchemaMismatchError
 from app.telemetry import Event, Telemetry
 
 ROOT = Path(__file__).parents[2]
+
+# A row or more in every table, by the columns that every revision has: a node, a job of a dataset
+# and all that a job leaves.
+FILL = """
+insert into haulage.nodes (id, name, pid, version, capacity, lease_seconds)
+values (:id, 'n', 1, '1', 1, 30);
+insert into haulage.queues (name) values ('default');
+insert into haulage.api_keys (id, name, prefix, sha256) values (:id, 'k', 'p', '\\x01');
+insert into haulage.call_cache (key, answer, model) values ('\\x01', '{}', 'm');
+insert into haulage.datasets (id, name, sha256, columns, row_count)
+values (:id, 'a.csv', '\\x01', '{text}', 1);
+insert into haulage.dataset_rows values (:id, 1, '{kind}');
+insert into haulage.jobs (id, pipeline, dataset_id) values (:id, 'demo-echo', :id);
+insert into haulage.job_payloads values (:id, '{}');
+insert into haulage.job_results (job_id, claim_no, result) values (:id, 1, '{}');
+insert into haulage.job_checkpoints (job_id, stage, claim_no, data) values (:id, 'a', 1, '{}');
+insert into haulage.job_attempts (job_id, claim_no, attempt, node_id) values (:id, 1, 1, :id);
+insert into haulage.job_events (job_id, claim_no, attempt, kind) values (:id, 1, 1, 'status');
+insert into haulage.job_logs (job_id, claim_no, attempt, at, level, source, line)
+values (:id, 1, 1, now(), 20, 'stdout', 'hello'), (:id, 1, 1, now(), 20, 'stdout', 'again');
+insert into haulage.usage (job_id, claim_no, stage, model, cached_calls)
+values (:id, 1, 'name', 'm', 2);
+insert into haulage.webhook_deliveries (id, job_id, url, event) values (:id, :id, 'u', 'e');
+""".replace(":id", "'00000000-0000-7000-8000-000000000001'")
+# What revision 0004 brings: calls that were paid, each in a row of its own.
+FILL_CALLS = """
+insert into haulage.usage (job_id, claim_no, key, stage, model, calls, prompt_tokens, cost)
+select id, claim, decode(md5(stage || n), 'hex'), stage, 'm', 1, 10, 0.5
+from haulage.jobs, generate_series(1, 2) claim, unnest('{name,assign}'::text[]) stage,
+    generate_series(1, 3) n
+where stage = 'name' or n = 1
+"""
 
 
 def revisions() -> list[Script]:
@@ -26,6 +59,19 @@ def revisions() -> list[Script]:
     config = Config()
     config.set_main_option("script_location", str(migrate.migrations_folder()))
     return list(reversed(list(ScriptDirectory.from_config(config).walk_revisions())))
+
+
+async def execute(url: str, statements: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statements)
+    finally:
+        await connection.close()
+
+
+async def tables_with_rows(url: str) -> set[str]:
+    tables = [table.name for table in metadata.sorted_tables]
+    return {name for name in tables if await run(url, f"select from haulage.{name}")}
 
 
 async def run(url: str, statement: str, *arguments: object) -> list[asyncpg.Record]:
@@ -72,6 +118,45 @@ async def test_every_revision_goes_up_down_and_up_again(empty_database_url: str)
         assert await schema_of(empty_database_url) == once
         previous = script.revision
     assert migrate.differences(url) is None
+
+
+async def test_rows_go_down_and_up_again_with_every_revision(empty_database_url: str) -> None:
+    url = DatabaseURL.parse(empty_database_url)
+    chain = [script.revision for script in revisions()]
+    migrate.upgrade(url, chain[0])
+    await execute(empty_database_url, FILL)
+    filled = {table.name for table in metadata.sorted_tables}
+    assert await tables_with_rows(empty_database_url) == filled
+
+    migrate.upgrade(url)
+    await execute(empty_database_url, FILL_CALLS)
+    for previous in reversed(chain[:-1]):
+        migrate.downgrade(url, previous)
+        migrate.upgrade(url)
+        assert await tables_with_rows(empty_database_url) == filled
+        migrate.downgrade(url, previous)
+        assert await tables_with_rows(empty_database_url) == filled
+
+
+async def test_what_calls_have_used_is_summed_up_on_the_way_down(database_url: str) -> None:
+    url = DatabaseURL.parse(database_url)
+    await execute(database_url, FILL)
+    await execute(database_url, FILL_CALLS)
+
+    migrate.downgrade(url, "0003")
+    migrate.upgrade(url)
+
+    rows = await run(
+        database_url,
+        "select claim_no, stage, key, calls, cached_calls, prompt_tokens, cost::float"
+        " from haulage.usage order by claim_no, stage",
+    )
+    assert [tuple(row) for row in rows] == [
+        (1, "assign", None, 1, 0, 10, 0.5),
+        (1, "name", None, 3, 2, 30, 1.5),
+        (2, "assign", None, 1, 0, 10, 0.5),
+        (2, "name", None, 3, 0, 30, 1.5),
+    ]
 
 
 async def test_nothing_is_left_after_the_way_down(empty_database_url: str) -> None:

@@ -15,7 +15,7 @@ def test_requirements_are_in_order() -> None:
     assert list(check.problems()) == []
 
 
-@pytest.mark.parametrize("name", check.FILES)
+@pytest.mark.parametrize("name", [*check.FILES, check.APART])
 def test_every_requirement_has_hashes_and_no_file_an_address(name: str) -> None:
     text = (check.ROOT / "requirements" / name).read_text()
     pinned = check.pins(name)

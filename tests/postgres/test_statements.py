@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from app.db.postgres.statements import STATEMENTS, Statement
-from app.domain.jobs import Attempt, ClaimedJob, Job, LogLine, Milestone, RunningJob
+from app.domain.jobs import Attempt, CallUsage, ClaimedJob, Job, LogLine, Milestone, RunningJob
 
 # Statements whose rows are handed to a dataclass, in the order of its fields.
 FILLS: dict[str, type[Any]] = {
@@ -20,19 +20,28 @@ FILLS: dict[str, type[Any]] = {
     "list_lost_jobs": RunningJob,
     "list_milestones": Milestone,
     "list_running_jobs": RunningJob,
+    "list_usage": CallUsage,
 }
 # The columns of all others.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "append_logs": ("held",),
     "cancel_job": ("status",),
+    "close_dataset": (),
+    "count_cached_calls": ("held",),
     "count_running_jobs": ("n",),
     "deregister_node": (),
     "drain_node": (),
     "find_lost_job": ("held",),
     "finish_job": ("held",),
+    "get_dataset": ("id", "name", "columns", "row_count", "detected", "sha256"),
     "get_result": ("result",),
     "get_status": ("status",),
+    "insert_dataset": (),
+    "insert_dataset_row": (),
     "insert_pending_job": (),
+    "list_dataset_rows": ("row_no", "cells"),
+    "list_datasets_of_file": ("id", "name", "columns", "row_count", "detected", "sha256"),
+    "load_call": ("answer",),
     "load_checkpoint": ("data",),
     "load_payload": ("payload",),
     "register_node": (),
@@ -40,6 +49,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "report_progress": ("held",),
     "report_started": ("held",),
     "retry_job": ("revived",),
+    "save_call": ("held",),
     "save_checkpoint": ("held",),
 }
 # `get_job` is put together by hand: these of Job's fields come from several columns.

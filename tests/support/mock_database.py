@@ -4,23 +4,26 @@ It gives canned answers and faults and remembers what it was asked; it imitates 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from app.db.ids import new_id
-from app.domain.errors import JobNotFoundError
+from app.domain.errors import DatasetNotFoundError, JobNotFoundError
 from app.domain.jobs import (
     Attempt,
+    CallUsage,
     Claim,
     ClaimedJob,
+    Dataset,
     Job,
     JobOptions,
     JobStatus,
     LogLine,
     Milestone,
     NodeInfo,
+    PaidCall,
     Progress,
     RunningJob,
     Usage,
@@ -125,6 +128,35 @@ class MockDatabase:
         await self._called("get_result")
         raise JobNotFoundError(job_id)
 
+    async def list_usage(self, job_id: str) -> list[CallUsage]:
+        return []
+
+    async def insert_dataset(
+        self,
+        name: str,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        sha256: str,
+        detected: Mapping[str, Any],
+    ) -> Dataset:
+        await self._called("insert_dataset")
+        count = sum(1 for _ in rows)
+        return Dataset(new_id(), name, tuple(columns), count, detected, sha256)
+
+    async def get_dataset(self, dataset_id: str) -> Dataset:
+        await self._called("get_dataset")
+        raise DatasetNotFoundError(dataset_id)
+
+    async def list_datasets_of_file(self, sha256: str) -> list[Dataset]:
+        return []
+
+    async def list_dataset_rows(
+        self, dataset_id: str, positions: Sequence[int], *, after_row: int = 0
+    ) -> list[tuple[int, list[str]]]:
+        await self._called("list_dataset_rows")
+        return []
+
     async def cancel_job(self, job_id: str) -> JobStatus:
         await self._called("cancel_job")
         raise JobNotFoundError(job_id)
@@ -178,6 +210,16 @@ class MockDatabase:
 
     async def load_checkpoint(self, job_id: str, stage: str) -> str | None:
         return None
+
+    async def load_call(self, key: str) -> str | None:
+        await self._called("load_call")
+        return None
+
+    async def save_call(self, claim: Claim, call: PaidCall) -> None:
+        await self._called("save_call")
+
+    async def count_cached_calls(self, claim: Claim, stage: str, model: str, total: int) -> None:
+        await self._called("count_cached_calls")
 
     async def finish_job(self, claim: Claim, verdict: Verdict, usage: Usage | None = None) -> bool:
         await self._called("finish_job")

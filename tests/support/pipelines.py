@@ -5,6 +5,7 @@ Registered by name in PIPELINES; they run in worker processes and import nothing
 
 import asyncio
 import fcntl
+import hashlib
 import logging
 import multiprocessing
 import os
@@ -35,6 +36,7 @@ PIPELINES: Mapping[str, Any] = {
             "modules",
             "noise",
             "odd-records",
+            "paying",
             "pools",
             "quiet-exit",
             "restless",
@@ -359,6 +361,26 @@ class Checkpoint:
             await context.save_checkpoint("half-way", {"attempt": context.attempt, "rows": [1, 2]})
             os.kill(os.getpid(), signal.SIGKILL)
         return {"found": found, "attempt": context.attempt}
+
+
+class Paying:
+    """Makes the payload's calls, saves what is not kept yet, and returns how many it paid for.
+
+    The first attempt dies before the call `dies_before`, counted from 0.
+    """
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> int:
+        paid = 0
+        for number, text in enumerate(payload["calls"]):
+            if context.attempt == 1 and number == payload.get("dies_before"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            key = hashlib.sha256(text.encode()).hexdigest()
+            if await context.load_call(key) is None:
+                paid += 1
+                await context.save_call(key, text.upper(), stage="name", model="m", prompt_tokens=5)
+            else:
+                await context.count_cached_calls("name", "m", 1)
+        return paid
 
 
 class Speak:

@@ -1,5 +1,6 @@
 """Jobs as a client sees them, run by real worker processes."""
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +119,36 @@ def test_a_checkpoint_of_the_first_attempt_is_there_for_the_second(
     service: Service, shared_url: str
 ) -> None:
     job_id = service.enqueue({}, "checkpoint", max_attempts=2)
-    wait_until(lambda: service.job(job_id)["status"] == "pending", "first attempt")
-    wait_until(lambda: attempts(shared_url, job_id)[0]["ended_at"], "first attempt")
-    make_due(shared_url, job_id)
+    _skip_the_wait_after_the_first_attempt(shared_url, job_id)
 
     assert service.wait_for_end(job_id)["status"] == "completed"
     assert service.result(job_id) == {"found": {"attempt": 1, "rows": [1, 2]}, "attempt": 2}
+
+
+def test_calls_that_a_killed_attempt_has_paid_for_are_not_paid_again(
+    service: Service, shared_url: str
+) -> None:
+    calls = [f"{uuid.uuid4()} {number}" for number in range(4)]
+    payload = {"calls": calls, "dies_before": 3}
+    job_id = service.enqueue(payload, "paying", max_attempts=2)
+    _skip_the_wait_after_the_first_attempt(shared_url, job_id)
+
+    assert service.wait_for_end(job_id)["status"] == "completed"
+    assert service.result(job_id) == 1
+    usage = rows(
+        shared_url,
+        "select claim_no, sum(calls)::int as paid, sum(cached_calls)::int as found"
+        " from haulage.usage where job_id = $1 group by claim_no order by claim_no",
+        uuid.UUID(job_id),
+    )
+    assert [(row["paid"], row["found"]) for row in usage] == [(3, 0), (1, 3)]
+
+
+def _skip_the_wait_after_the_first_attempt(url: str, job_id: str) -> None:
+    wait_until(
+        lambda: any(attempt["ended_at"] for attempt in attempts(url, job_id)), "first attempt"
+    )
+    make_due(url, job_id)
 
 
 def test_long_messages_and_many_milestones_are_all_kept(

@@ -14,6 +14,8 @@ CLAIM = b"-- a node that rescue already looks past."
 FINISH = b"set status = case when $3"
 MILESTONE = b"milestone as ("
 LOGS = b"insert into haulage.job_logs"
+CALL = b"insert into haulage.call_cache"
+CACHED = b"insert into haulage.usage as u"
 RENEW = b"update haulage.nodes\nset heartbeat_at"
 
 
@@ -108,6 +110,31 @@ def test_milestones_and_log_lines_exist_once_when_the_answers_to_their_writes_we
     )
     assert [line["line"] for line in lines] == ["step 1", "step 2", "step 3"]
     assert [line["line_no"] for line in lines] == sorted({line["line_no"] for line in lines})
+
+
+def test_a_paid_call_is_kept_and_counted_once_when_the_answers_to_its_writes_were_lost(
+    service: Service, proxy: Proxy, database_url: str
+) -> None:
+    lose_answer(proxy, CALL)
+    first = service.enqueue({"calls": ["a", "b"]}, "paying")
+    wait_until_lost(proxy)
+    assert service.wait_for_end(first)["status"] == "completed"
+    lose_answer(proxy, CACHED)
+    second = service.enqueue({"calls": ["a", "b", "c"]}, "paying")
+    wait_until_lost(proxy)
+    assert service.wait_for_end(second)["status"] == "completed"
+
+    assert (service.result(first), service.result(second)) == (2, 1)
+    kept = rows(database_url, "select answer::text as answer from haulage.call_cache order by 1")
+    assert [row["answer"] for row in kept] == ['"A"', '"B"', '"C"']
+    usage = rows(
+        database_url,
+        "select job_id::text as job, calls, cached_calls, prompt_tokens from haulage.usage"
+        " order by id",
+    )
+    assert sorted((row["job"], *list(row.values())[1:]) for row in usage) == sorted(
+        [(first, 1, 0, 5), (first, 1, 0, 5), (second, 0, 2, 0), (second, 1, 0, 5)]
+    )
 
 
 def test_a_node_keeps_its_identity_and_its_jobs_when_the_answer_to_a_renewal_was_lost(

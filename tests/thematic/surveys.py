@@ -10,6 +10,7 @@ from thematic.recording import RecordingContext
 
 from app.pipelines.thematic.pipeline import ThematicAnalysis
 from app.results.themes import ThemesResult
+from app.results.verifying import verify
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,8 +40,17 @@ def topics(each: int) -> list[dict[str, str]]:
     return [{"id": f"r{number}", **row} for number, row in enumerate(rows)]
 
 
-def analyse(payload: dict[str, Any], context: RecordingContext | None = None) -> ThemesResult:
+def analyse(payload: dict[str, Any], context: RecordingContext | None = None) -> dict[str, Any]:
     return asyncio.run(ThematicAnalysis().run(payload, context or RecordingContext()))
+
+
+def problems(result: dict[str, Any], answers: dict[str, str]) -> list[str]:
+    return verify(ThemesResult.model_validate(result), answers)
+
+
+def primary_themes(result: dict[str, Any]) -> list[str]:
+    """Each row's first theme, or what became of it instead."""
+    return [(entry["theme_ids"] or [entry["status"]])[0] for entry in result["assignments"]]
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

@@ -1,14 +1,22 @@
 import asyncio
+import itertools
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import sparse
+from scipy.cluster.hierarchy import fcluster, linkage
 from sklearn.metrics import adjusted_rand_score
+from sknetwork.clustering import get_modularity
 
 from app.pipelines.thematic import graph
 from app.pipelines.thematic.discover import Discovered, discover, neighbours
 from app.pipelines.thematic.embed import Embedded
 from app.pipelines.thematic.parameters import Parameters
+
+NOWHERE = np.zeros((12, 1), dtype=np.float32)
 
 
 async def unheard(done: float, message: str) -> None:
@@ -90,7 +98,8 @@ def test_texts_without_any_likeness_do_not_break_it() -> None:
         backend="lsa", vectors=np.zeros((40, 8), dtype=np.float16), too_long=0, missing=[]
     )
     outcome = found(nothing)
-    assert set(outcome.theme_of) <= {-1, 0, 1, 2, 3, 4, 5, 6, 7}
+    assert set(outcome.theme_of) == {-1}
+    assert outcome.separation == []
 
 
 def test_the_seed_repeats_everything() -> None:
@@ -114,15 +123,106 @@ def test_blocks_of_neighbours_give_the_graph_of_all(monkeypatch: pytest.MonkeyPa
     assert ((whole > 0).sum(axis=1) >= 5).all()
 
 
+def test_neighbours_keep_no_more_memory_than_they_fill() -> None:
+    found, cosine = graph.nearest(blobs(300, 300).vectors.astype(np.float32), 0, 5)
+    assert found.base is None
+    assert cosine.base is None
+    assert found.shape == cosine.shape == (512, 5)
+
+
 def test_small_surveys_have_fewer_neighbours() -> None:
     assert [neighbours(size) for size in (2, 6, 20, 100, 225, 5000)] == [1, 3, 4, 10, 15, 15]
 
 
-def test_ward_joins_the_nearest_and_minds_weights() -> None:
-    centres = np.array([[0.0], [1.0], [10.0], [11.5]])
-    assert graph.merge(centres, np.array([1.0, 1.0, 1.0, 1.0]), 2).tolist() == [0, 0, 1, 1]
-    assert graph.merge(centres, np.array([9.0, 9.0, 1.0, 1.0]), 3).tolist() == [0, 1, 2, 2]
-    assert graph.merge(centres, np.array([1.0, 1.0, 1.0, 1.0]), 4).tolist() == [0, 1, 2, 3]
+def test_communities_join_while_modularity_rises_and_no_further() -> None:
+    # Two pairs of communities, each strongly linked, the pairs only just; the fifth by nothing.
+    weights = np.zeros((5, 5))
+    weights[0, 1] = weights[2, 3] = 1.0
+    weights[1, 2] = 0.1
+    links = sparse.csr_matrix(weights + weights.T + np.diag([1.0, 1.0, 1.0, 1.0, 0.0]))
+    alone = np.arange(5)
+    assert graph.join(links, alone, NOWHERE[:5], 1.0, 5).tolist() == [0, 0, 1, 1, -1]
+    assert graph.join(links, alone, NOWHERE[:5], 1.0, 1).tolist() == [0, 0, 0, 0, -1]
+    assert graph.join(links, alone, NOWHERE[:5], 9.0, 5).tolist() == [0, 1, 2, 3, -1]
+    assert graph.join(links, alone, NOWHERE[:5], 9.0, 3).tolist() in (
+        [0, 0, 1, 2, -1],
+        [0, 1, 2, 2, -1],
+    )
+
+
+def test_labels_kept_apart_never_come_into_one_group() -> None:
+    links = sparse.csr_matrix(np.ones((4, 4)))
+    assert graph.join(links, np.arange(4), NOWHERE[:4], 0.1, 1).tolist() == [0, 0, 0, 0]
+    joined = graph.join(links, np.arange(4), NOWHERE[:4], 0.1, 1, apart=[1, 3])
+    assert joined[1] != joined[3]
+    assert len(set(joined.tolist())) == 2
+
+
+def test_joining_agrees_with_the_modularity_it_claims_to_raise() -> None:
+    rng = np.random.default_rng(2)
+    weights = np.triu(rng.random((12, 12)), 1)
+    links = sparse.csr_matrix(weights + weights.T)
+    alone = np.arange(12)
+    joined = graph.join(links, alone, NOWHERE, 1.0, 12)
+    assert get_modularity(links, joined) > get_modularity(links, alone)
+    for first, second in itertools.combinations(set(joined.tolist()), 2):
+        together = np.where(joined == second, first, joined)
+        assert get_modularity(links, together) <= get_modularity(links, joined)
+
+
+def test_what_no_link_joins_is_joined_by_nearness_where_it_must_be() -> None:
+    links = sparse.csr_matrix(np.kron(np.eye(4), np.ones((2, 2))))
+    labels = np.repeat(np.arange(4), 2)
+    vectors = np.repeat(np.array([[0.0], [5.0], [1.0], [5.5]], dtype=np.float32), 2, axis=0)
+    assert graph.join(links, labels, vectors, 1.0, 4).tolist() == [0, 1, 2, 3]
+    assert graph.join(links, labels, vectors, 1.0, 2).tolist() == [0, 1, 0, 1]
+
+
+class Counted(np.ndarray[Any, Any]):
+    """Vectors that count how often they are gone through."""
+
+    uses = 0
+
+    def __getitem__(self, chosen: Any) -> Any:
+        Counted.uses += 1
+        return np.asarray(self)[chosen]
+
+
+def test_what_no_link_joins_is_joined_as_ward_would_and_reads_the_vectors_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Counted, "uses", 0)
+    rng = np.random.default_rng(4)
+    labels = np.repeat(np.arange(40), rng.integers(2, 9, 40))
+    # Texts of a label have one vector, which a plain Ward clustering therefore joins first.
+    vectors = rng.standard_normal((40, 3)).astype(np.float32)[labels]
+    links = sparse.csr_matrix((labels[:, None] == labels).astype(float))
+    by_ward = fcluster(linkage(vectors, "ward"), 7, "maxclust")
+    joined = graph.join(links, labels, vectors.view(Counted), 1.0, 7)
+    assert adjusted_rand_score(joined[labels], by_ward) == 1.0
+    assert Counted.uses <= 1
+
+
+def test_texts_like_no_other_go_to_other() -> None:
+    embedded = blobs(30, 30)
+    vectors = np.concatenate([embedded.vectors, np.zeros((6, 16), dtype=np.float16)])
+    outcome = found(replace(embedded, vectors=vectors))
+    assert set(outcome.theme_of[:60]) == {0, 1}
+    assert outcome.theme_of[60:] == [-1] * 6
+
+
+def test_verdicts_of_a_kind_are_one_group_however_they_are_worded() -> None:
+    embedded = blobs(10, 10, 10, 40)
+    texts = ["No complaints"] * 10 + ["Terrible"] * 10 + ["Perfect"] * 10 + ["Parking"] * 40
+    outcome = asyncio.run(discover(embedded, [1] * 70, Parameters(), unheard, texts))
+    assert outcome.theme_of == [1] * 10 + [2] * 10 + [1] * 10 + [0] * 40
+
+
+def test_praise_and_criticism_in_like_words_are_no_one_theme() -> None:
+    embedded = blobs(40, 20)
+    texts = ["Service was good", "Service was terrible"] * 20 + ["Parking"] * 20
+    outcome = asyncio.run(discover(embedded, [1] * 60, Parameters(), unheard, texts))
+    assert outcome.theme_of == [0, 1] * 20 + [2] * 20
 
 
 def test_the_rand_index_is_the_known_one() -> None:

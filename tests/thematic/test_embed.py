@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 
+from app.domain.jobs import MAX_CHECKPOINT_BYTES
+from app.domain.json_values import dump_storable
 from app.pipelines.thematic import embed, minilm
 from app.pipelines.thematic.lsa import lsa
 from app.pipelines.thematic.milestones import decode, encode
@@ -82,3 +84,23 @@ def test_checkpoints_keep_every_bit() -> None:
     assert kept["vectors"]["dtype"] == "<f2"
     assert np.array_equal(after.vectors, vectors)
     assert (after.backend, after.too_long, after.missing) == ("lsa", 1, ["x"])
+
+
+def test_vectors_that_are_not_refused_fit_into_a_checkpoint() -> None:
+    most = embed.MOST_NUMBERS // 1536
+    embed.refuse_too_many(most, 1536, "embedding.model", "m")
+    full = embed.Embedded("endpoint", np.zeros((most, 1536), np.float16), 0, [])
+    dump_storable(encode(full), "checkpoint 'embed'", MAX_CHECKPOINT_BYTES)
+    with pytest.raises(ParameterError, match=r"17,000 texts of 1,536 dimensions .* 16,368 texts"):
+        embed.refuse_too_many(17_000, 1536, "embedding.model", "m")
+
+
+@pytest.mark.parametrize("backend", ["minilm-int8", "lsa"])
+async def test_too_many_texts_are_refused_before_they_are_embedded(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embed, "MOST_NUMBERS", 100)
+    heard = Heard()
+    with pytest.raises(ParameterError, match=f"embedding.backend='{backend}': 2 texts of"):
+        await embed.embed(["Buses are late", "Parking is dear"], backend, heard)
+    assert [done for done, _ in heard.reports if done] == []

@@ -7,26 +7,26 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics import adjusted_rand_score, homogeneity_score
 from thematic.recording import RecordingContext
-from thematic.surveys import ROOT, analyse, nhs_rows, topics
+from thematic.surveys import ROOT, analyse, nhs_rows, primary_themes, problems, topics
 
 from app.domain.errors import DatasetError
 from app.pipelines.interface import PipelineContext, PipeLineInterface
 from app.pipelines.thematic.parameters import ParameterError
 from app.pipelines.thematic.pipeline import STAGES, ThematicAnalysis
 from app.pipelines.thematic.words import is_stop
-from app.results.themes import ThemesResult, theme_rows, verify
+from app.results.themes import ThemesResult, theme_rows
 
 ORDER = list(STAGES)
 
 
 @pytest.fixture(name="nhs", scope="module")
-def _nhs() -> ThemesResult:
+def _nhs() -> dict[str, Any]:
     return analyse({"answers": nhs_rows(2000), "id_column": "id", "group_by": ["service"]})
 
 
-def themes(result: ThemesResult) -> list[Any]:
+def themes(result: dict[str, Any]) -> list[Any]:
     return [theme for theme in result["themes"] if theme["parent"] is None]
 
 
@@ -39,7 +39,7 @@ def test_it_is_a_pipeline() -> None:
     assert isinstance(RecordingContext(), PipelineContext)
 
 
-def test_a_real_survey_gives_themes_that_people_can_use(nhs: ThemesResult) -> None:
+def test_a_real_survey_gives_themes_that_people_can_use(nhs: dict[str, Any]) -> None:
     found = themes(nhs)
     assert 8 <= len(found) <= 15
     assert min(theme["responses"] for theme in found) >= 5
@@ -54,11 +54,11 @@ def test_a_real_survey_gives_themes_that_people_can_use(nhs: ThemesResult) -> No
     assert not any(map(is_stop, keywords))
 
 
-def test_every_row_is_accounted_for_and_every_quote_verbatim(nhs: ThemesResult) -> None:
+def test_every_row_is_accounted_for_and_every_quote_verbatim(nhs: dict[str, Any]) -> None:
     answers = {row["id"]: row["text"] for row in nhs_rows(2000)}
-    assert verify(nhs, answers) == []
+    assert problems(nhs, answers) == []
     assert len(nhs["assignments"]) == 2000
-    told = Counter(entry["theme_id"] for entry in nhs["assignments"])
+    told = Counter(primary_themes(nhs))
     assert {theme["id"]: theme["responses"] for theme in themes(nhs)} == {
         theme_id: told[theme_id] for theme_id in told if theme_id not in ("other", "non_answer")
     }
@@ -69,7 +69,7 @@ def test_every_row_is_accounted_for_and_every_quote_verbatim(nhs: ThemesResult) 
             assert quote["verified"]
 
 
-def test_insights_state_computed_figures_and_groups_that_differ(nhs: ThemesResult) -> None:
+def test_insights_state_computed_figures_and_groups_that_differ(nhs: dict[str, Any]) -> None:
     texts = [insight["text"] for insight in nhs["insights"]]
     assert any("The largest theme is" in text for text in texts)
     assert any("\u201cpatient_transport\u201d" in text and "driver" in text for text in texts)
@@ -77,7 +77,7 @@ def test_insights_state_computed_figures_and_groups_that_differ(nhs: ThemesResul
     assert all(insight["source"] == "template" for insight in nhs["insights"])
 
 
-def test_nothing_pretends_to_be_an_llm(nhs: ThemesResult) -> None:
+def test_nothing_pretends_to_be_an_llm(nhs: dict[str, Any]) -> None:
     assert nhs["labelling"] == {
         "method": "keywords",
         "model": None,
@@ -88,10 +88,11 @@ def test_nothing_pretends_to_be_an_llm(nhs: ThemesResult) -> None:
     assert nhs["usage"]["llm_calls"] == 0
 
 
-def test_the_result_is_json_and_has_rows_for_a_table(nhs: ThemesResult) -> None:
-    again: ThemesResult = json.loads(json.dumps(nhs, allow_nan=False))
+def test_the_result_is_json_and_has_rows_for_a_table(nhs: dict[str, Any]) -> None:
+    again = json.loads(json.dumps(nhs, allow_nan=False))
     assert again == nhs
-    rows = theme_rows(nhs)
+    assert ThemesResult.model_validate(again).model_dump(mode="json") == nhs
+    rows = theme_rows(ThemesResult.model_validate(nhs))
     assert [row.responses for row in rows] == [theme["responses"] for theme in themes(nhs)]
     assert all(row.quote for row in rows)
 
@@ -110,9 +111,15 @@ def test_stages_are_milestones_in_order_and_progress_never_falls() -> None:
 
 def test_known_topics_are_found() -> None:
     rows = topics(30)
-    result = analyse({"answers": rows, "max_themes": 3})
-    ours = [entry["theme_id"] for entry in result["assignments"]]
+    ours = primary_themes(analyse({"answers": rows, "max_themes": 3}))
     assert adjusted_rand_score([row["topic"] for row in rows], ours) > 0.9
+
+
+def test_no_theme_mixes_known_topics_where_the_data_say_how_many_there_are() -> None:
+    rows = topics(30)
+    ours = primary_themes(analyse({"answers": rows}))
+    assert homogeneity_score([row["topic"] for row in rows], ours) == pytest.approx(1.0)
+    assert len(set(ours)) < 10
 
 
 def test_the_same_payload_gives_the_same_result_in_every_process() -> None:
@@ -190,12 +197,12 @@ def test_an_answer_that_reads_like_an_instruction_is_an_answer() -> None:
     plain = analyse({"answers": rows, "id_column": "id", "max_themes": 3})
     poisoned = [*rows, {"id": "evil", "topic": "-", "text": command}]
     result = analyse({"answers": poisoned, "id_column": "id", "max_themes": 3})
-    ours = [entry["theme_id"] for entry in result["assignments"]]
-    before = [entry["theme_id"] for entry in plain["assignments"]]
+    ours = primary_themes(result)
+    before = primary_themes(plain)
     assert adjusted_rand_score(before, ours[:-1]) == 1.0
     untouched = {theme["name"] for theme in themes(result) if theme["id"] != ours[-1]}
     assert untouched < {theme["name"] for theme in themes(plain)}
-    assert verify(result, {row["id"]: row["text"] for row in poisoned}) == []
+    assert problems(result, {row["id"]: row["text"] for row in poisoned}) == []
     result_without_quotes = {**result, "themes": [{**t, "quotes": []} for t in result["themes"]]}
     assert "PERFECT" not in json.dumps(result_without_quotes)
 
@@ -204,7 +211,7 @@ def test_markup_and_odd_texts_go_through_unchanged() -> None:
     odd = ["<script>alert(1)</script> was slow", "\U0001f600 lovely staff", "a\u0000b", "x" * 5000]
     rows = odd + [row["text"] for row in topics(10)]
     result = analyse({"answers": rows})
-    assert verify(result, {str(at): text for at, text in enumerate(rows, start=1)}) == []
+    assert problems(result, {str(at): text for at, text in enumerate(rows, start=1)}) == []
 
 
 def test_doubles_count_as_people() -> None:

@@ -1,22 +1,28 @@
+import re
+
 import pytest
 
 from app.domain.errors import DatasetError
 from app.pipelines.thematic.load import Answers
 from app.pipelines.thematic.parameters import Redact
-from app.pipelines.thematic.prepare import (
-    Prepared,
-    clean,
-    holds_personal_data,
-    mask,
-    people,
-    prepare,
-)
+from app.pipelines.thematic.prepare import Mask, Prepared, clean, people, prepare, spans
 from app.pipelines.thematic.words import phrases, stem, tokens
 
 
-def prepared(*texts: str, question: str | None = None) -> Prepared:
-    ids = [str(number) for number in range(len(texts))]
-    return prepare(Answers(ids=ids, texts=list(texts), groups={}), question, Redact())
+def answers(*texts: str, question: str | None = None) -> Answers:
+    return Answers(
+        ids=[str(number) for number in range(len(texts))],
+        texts=list(texts),
+        groups={},
+        columns=["text"],
+        questions=[question],
+        column_of=[0] * len(texts),
+        source={},
+    )
+
+
+def prepared(*texts: str, question: str | None = None, redact: Redact | None = None) -> Prepared:
+    return prepare(answers(*texts, question=question), redact or Redact())
 
 
 @pytest.mark.parametrize(
@@ -40,19 +46,21 @@ def test_texts_are_cleaned(raw: str, expected: str) -> None:
         ("write to jo.bloggs@example.org.", "write to [email].", ["emails"]),
         ("ring 07700 900123 please", "ring [phone] please", ["phones"]),
         ("ring +44 (0)20 7946 0018", "ring [phone]", ["phones"]),
+        ("07700 900123 07700 900124", "[phone]", ["phones"]),
+        ("card 4111 1111 1111 1111", "card [phone]", ["phones"]),
         ("on 12/03/2026 at 10.30", "on 12/03/2026 at 10.30", []),
         ("called 999, waited 45 minutes", "called 999, waited 45 minutes", []),
     ],
 )
 def test_personal_data_are_masked(raw: str, expected: str, kinds: list[str]) -> None:
-    assert mask(raw, Redact()) == (expected, kinds)
-    assert holds_personal_data(raw) == bool(kinds)
+    assert Mask(Redact())(raw) == (expected, kinds)
+    assert Mask(Redact()).holds_personal_data(raw) == bool(kinds)
 
 
 def test_masking_can_be_switched_off_by_kind() -> None:
     text = "jo@example.org or 07700 900123"
-    assert mask(text, Redact(emails=False)) == ("jo@example.org or [phone]", ["phones"])
-    assert mask(text, Redact(phones=False)) == ("[email] or 07700 900123", ["emails"])
+    assert Mask(Redact(emails=False))(text) == ("jo@example.org or [phone]", ["phones"])
+    assert Mask(Redact(phones=False))(text) == ("[email] or 07700 900123", ["emails"])
 
 
 def test_non_answers_are_counted_by_wording() -> None:
@@ -96,17 +104,86 @@ def test_nothing_to_analyse_is_an_error(texts: tuple[str, ...]) -> None:
 
 
 def test_answers_with_personal_data_are_remembered_even_when_masking_is_off() -> None:
-    answers = Answers(ids=["a", "b"], texts=["mail jo@example.org", "fine by me"], groups={})
-    found = prepare(answers, None, Redact(emails=False, phones=False))
+    off = Redact(emails=False, phones=False)
+    found = prepared("mail jo@example.org", "fine by me", redact=off)
     assert found.personal == [0]
     assert found.masked_emails == 0
 
 
-def test_a_foreign_survey_is_noticed() -> None:
-    german = "Die Schwestern waren sehr freundlich und geduldig"
-    english = "The nurses were very friendly and patient with us"
-    assert prepared(german, german + " heute").foreign_share == 1.0
-    assert prepared(english, english + " today").foreign_share == 0.0
+def test_given_words_and_phrases_are_masked_in_any_case() -> None:
+    redact = Redact(custom=("Dr Foster", "ward 7", "C++"))
+    found = prepared("DR  FOSTER of Ward 7", "ward 77", "Learnt C++ there", redact=redact)
+    assert found.texts == ["[redacted] of [redacted]", "ward 77", "Learnt [redacted] there"]
+    assert (found.masked_custom, found.personal) == (2, [0, 2])
+
+
+def test_a_given_word_is_no_pattern() -> None:
+    assert prepared("aaaa", "(a+)+ b", redact=Redact(custom=("(a+)+",))).texts == [
+        "aaaa",
+        "[redacted] b",
+    ]
+
+
+def test_each_question_has_its_own_rule() -> None:
+    both = Answers(
+        ids=["1/liked", "1/improve"],
+        texts=["Nothing", "Nothing"],
+        groups={},
+        columns=["liked", "improve"],
+        questions=["What did you like?", "What could be better?"],
+        column_of=[0, 1],
+        source={},
+    )
+    found = prepare(both, Redact())
+    assert found.text_of == [-1, 0]
+    assert found.nothing_answers == [False, True]
+    assert "In “improve” the question asks what could be better" in found.rule
+
+
+LONG_ANSWER = "The parking was full. " * 20 + "The food was cold, and it came late. " * 12
+
+
+def test_a_long_answer_is_several_texts_and_one_answer() -> None:
+    given = answers(LONG_ANSWER, "Fine", LONG_ANSWER)
+    found = prepare(given, Redact())
+    assert len(found.texts) == 4
+    assert found.split == 1
+    assert found.wording_of == [0, 1, 0]
+    assert people(found) == [2, 2, 2, 1]
+    said = spans(given, found)
+    assert [span.text for span in said[0]] == [0, 1, 2]
+    assert said[0] == said[2]
+    for span in said[0]:
+        assert clean(LONG_ANSWER[span.start : span.end]) == found.texts[span.text]
+    assert said[1] == [(3, 0, 4)]
+
+
+def test_a_non_answer_says_no_text() -> None:
+    given = answers("n/a", "Fine")
+    assert spans(given, prepare(given, Redact())) == [[], [(0, 0, 4)]]
+
+
+def test_parts_are_cut_only_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.pipelines.thematic.prepare.MAX_ANSWERS", 5)
+    first, second = LONG_ANSWER, LONG_ANSWER.upper().replace("FOOD", "SOUP").replace("FULL", "FAR")
+    found = prepared(first, second, first)
+    assert (found.split, len(found.texts)) == (1, 4)
+    assert clean(second) in found.texts
+
+
+def test_no_part_cuts_through_personal_data() -> None:
+    text = "Well then " * 39 + "ring +44 20 7946 0018 please. " + "And so on it went. " * 20
+    found = prepared(text)
+    assert len(found.texts) > 1
+    assert not any(re.search(r"\d", part) for part in found.texts)
+    assert sum("[phone]" in part for part in found.texts) == 1
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("run", ["x", "1", "1 ", "a.", "!", "+(", " ", "a@", "\n", "a@b."])
+def test_a_long_run_of_signs_takes_no_longer_than_other_texts(run: str) -> None:
+    found = prepared("Fine", "See " + run * (100_000 // len(run)) + " there")
+    assert found.texts[0] == "Fine"
 
 
 def test_phrases_have_no_stop_words_and_span_no_punctuation() -> None:

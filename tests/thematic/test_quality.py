@@ -1,35 +1,44 @@
-"""Agreement with people's codes on real data; the goals are those of a good unsupervised tool.
+"""Agreement with people's codes on real data, means over five seeds: what must not get worse.
 
-For comparison, BERTopic 0.17.4 with its defaults reaches AMI .736 and ARI .407 on banking77 and
-AMI .262 and ARI .009 on nhs-fft, and leaves 10 % and 27 % of the texts out.
+For comparison, on the same texts: BERTopic 0.17.4 with its defaults reaches AMI .736 and ARI .407
+on banking77 and AMI .262 and ARI .009 on nhs-fft (benchmarks/themes/RESULTS.md).
 """
 
-from collections import Counter
+from statistics import mean
 
 import pytest
-from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
-from thematic.surveys import analyse, banking_rows, nhs_rows
+
+from app.pipelines.thematic.parameters import Parameters
+from benchmarks.themes import stages
+from benchmarks.themes.all import SETS
+from benchmarks.themes.scoring import Scores, score
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
+SEEDS = range(5)
+
+
+def scores(name: str) -> dict[str, list[Scores]]:
+    """Of both levels, one per seed; the embeddings are made once, they know no seed."""
+    rows = next(labelled for labelled in SETS if labelled.name == name).rows()
+    gold = [labels[0] for labels in rows.labels]
+    answers = stages.ready(rows.texts, rows.questions)
+    groups = [stages.groups(answers, Parameters(seed=seed, max_themes=15)) for seed in SEEDS]
+    return {
+        "themes": [score(gold, each.themes) for each in groups],
+        "subthemes": [score(gold, each.subthemes) for each in groups],
+    }
+
 
 def test_subthemes_agree_with_fine_intents() -> None:
-    rows = banking_rows()
-    result = analyse({"answers": rows, "id_column": "id"})
-    gold = [row["label"] for row in rows]
-    ours = [entry["subtheme_id"] or entry["theme_id"] for entry in result["assignments"]]
-    assert adjusted_mutual_info_score(gold, ours) >= 0.77
-    assert adjusted_rand_score(gold, ours) >= 0.51
-    assert result["metrics"]["coverage"] == 1.0
+    found = scores("banking77")["subthemes"]
+    assert mean(each.ami for each in found) >= 0.77
+    assert mean(each.ari for each in found) >= 0.51
+    assert {each.unassigned for each in found} == {0.0}
 
 
 def test_themes_agree_with_professional_codes() -> None:
-    coded = [row for row in nhs_rows() if row["label"] and not row["label"].startswith("(")]
-    times = Counter(row["label"] for row in coded)
-    rows = [row for row in coded if times[row["label"]] >= 20]
-    result = analyse({"answers": rows, "id_column": "id"})
-    gold = [row["label"] for row in rows]
-    ours = [entry["theme_id"] for entry in result["assignments"]]
-    assert sum(theme["parent"] is None for theme in result["themes"]) <= 15
-    assert adjusted_mutual_info_score(gold, ours) >= 0.27
-    assert adjusted_rand_score(gold, ours) >= 0.10
+    found = scores("nhs-fft")["themes"]
+    assert max(each.count for each in found) <= 15
+    assert mean(each.ami for each in found) >= 0.31
+    assert mean(each.ari for each in found) >= 0.30

@@ -36,6 +36,11 @@ def test_a_long_sentence_is_cut_between_words() -> None:
     assert end - start <= LONGEST
 
 
+@pytest.mark.timeout(10)
+def test_a_very_long_answer_is_cut_as_fast_as_another() -> None:
+    assert excerpt("a" + " " * 100_000 + "b.") == (0, LONGEST - 1)
+
+
 def test_no_quote_shows_personal_data() -> None:
     rows = topics(20)
     for number, row in enumerate(rows):

@@ -12,6 +12,7 @@ from thematic.surveys import analyse, topics
 
 from app.domain.errors import JobCancelledError
 from app.pipelines.thematic import (
+    assign,
     discover,
     embed,
     insights,
@@ -21,6 +22,8 @@ from app.pipelines.thematic import (
     pipeline,
     prepare,
     quotes,
+    review,
+    stance,
 )
 from app.pipelines.thematic.minilm import MiniLM
 from app.pipelines.thematic.pipeline import STAGES, ThematicAnalysis
@@ -31,7 +34,10 @@ WORK = {
     "embed": (embed, "embed"),
     "discover": (discover, "discover"),
     "name": (label, "label"),
+    "review": (review, "unreviewed"),
+    "assign": (assign, "assign"),
     "quotes": (quotes, "quotes"),
+    "stance": (stance, "untold"),
     "insights": (insights, "insights"),
     "check": (package, "package"),
 }
@@ -96,15 +102,27 @@ def test_no_text_is_embedded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert without_usage(resumed) == without_usage(analyse(given))
 
 
-@pytest.mark.parametrize("change", [{"seed": 1}, {"answers": topics(19)}, {"max_themes": 2}])
-def test_a_checkpoint_of_another_payload_is_not_used(
-    change: dict[str, Any], worked: Counter[str]
+@pytest.mark.parametrize(
+    ("change", "first"),
+    [
+        ({"answers": topics(19)}, "load"),
+        ({"question": "What was good?"}, "load"),
+        ({"redact": {"phones": False}}, "prepare"),
+        ({"max_themes": 2}, "discover"),
+        ({"seed": 1}, "discover"),
+        ({"context": "A survey of visitors."}, "name"),
+        ({"quotes_per_theme": 2}, "quotes"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
+)
+def test_a_stage_is_done_again_when_what_it_depends_on_has_changed(
+    change: dict[str, Any], first: str, worked: Counter[str]
 ) -> None:
     kept: dict[str, str] = {}
     analyse(payload(), RecordingContext(kept))
     worked.clear()
     analyse({**payload(), **change}, RecordingContext(kept))
-    assert worked == dict.fromkeys(ORDER, 1)
+    assert worked == dict.fromkeys(ORDER[ORDER.index(first) :], 1)
 
 
 def test_a_checkpoint_of_another_version_is_not_used(

@@ -13,21 +13,44 @@ import pytest
 from support.mock_database import MockDatabase, claimed_job
 from support.waiting import eventually
 
+from app.db.ids import new_id
 from app.domain.errors import (
+    CallKeyError,
     CheckpointNameError,
     DatabaseUnavailableError,
+    DatasetError,
+    DatasetNotFoundError,
     InvalidJsonError,
     JobCancelledError,
     LeaseLostError,
+    TooLargeError,
 )
-from app.domain.jobs import Attempt, AttemptOutcome, Cause, Claim, LogLine, Progress, Usage
+from app.domain.jobs import (
+    MAX_CALL_ANSWER_BYTES,
+    MAX_CALL_COST,
+    MAX_CALL_TOKENS,
+    Attempt,
+    AttemptOutcome,
+    Cause,
+    Claim,
+    Dataset,
+    LogLine,
+    PaidCall,
+    Progress,
+    Usage,
+)
 from app.domain.lifecycle import Completed, Verdict, decide
 from app.pipelines.interface import PipelineContext
 from app.worker import session as module
+from app.worker import shared
 from app.worker.logs import LogBuffer
 from app.worker.session import MAX_MILESTONES, WorkerSession
 
 JOB = claimed_job(pipeline="mine")
+OTHER_JOB = new_id()
+KEY = "c0" * 32
+DATASET = Dataset(new_id(), "a.csv", ("id", "text", "group"), 5, {}, KEY)
+PAGE_ROWS = 2
 AWAY = DatabaseUnavailableError("no route")
 LOST = LeaseLostError(JOB.id, JOB.claim_no)
 # Nothing is flushed by the clock unless a test wants it.
@@ -43,6 +66,9 @@ class Store(MockDatabase):
         self.milestones: list[str | None] = []
         self.lines: list[str] = []
         self.checkpoints: dict[str, str] = {}
+        self.other_checkpoints: dict[str, str] = {}
+        self.paid: list[PaidCall] = []
+        self.totals: list[tuple[str, str, int]] = []
         self.gates: dict[str, asyncio.Event] = {}
 
     async def _pass(self, method: str) -> None:
@@ -73,7 +99,36 @@ class Store(MockDatabase):
 
     async def load_checkpoint(self, job_id: str, stage: str) -> str | None:
         await self._pass("load_checkpoint")
-        return self.checkpoints.get(stage)
+        assert job_id in {JOB.id, OTHER_JOB}
+        return (self.checkpoints if job_id == JOB.id else self.other_checkpoints).get(stage)
+
+    async def load_call(self, key: str) -> str | None:
+        await self._pass("load_call")
+        return next((call.answer for call in self.paid if call.key == key), None)
+
+    async def save_call(self, claim: Claim, call: PaidCall) -> None:
+        assert claim == JOB.claim
+        await self._pass("save_call")
+        self.paid.append(call)
+
+    async def count_cached_calls(self, claim: Claim, stage: str, model: str, total: int) -> None:
+        assert claim == JOB.claim
+        await self._pass("count_cached_calls")
+        self.totals.append((stage, model, total))
+
+    async def get_dataset(self, dataset_id: str) -> Dataset:
+        await self._pass("get_dataset")
+        if dataset_id != DATASET.id:
+            raise DatasetNotFoundError(dataset_id)
+        return DATASET
+
+    async def list_dataset_rows(
+        self, dataset_id: str, positions: Sequence[int], *, after_row: int = 0
+    ) -> list[tuple[int, list[str]]]:
+        await self._pass("list_dataset_rows")
+        numbers = range(after_row + 1, min(DATASET.row_count, after_row + PAGE_ROWS) + 1)
+        rows = {number: [f"{number}", f"text {number}", "group"] for number in numbers}
+        return [(number, [row[at] for at in positions]) for number, row in rows.items()]
 
 
 class Worker:
@@ -384,6 +439,15 @@ async def test_a_checkpoint_is_refused_when_its_name_cannot_be_stored(
     assert worker.store.calls == []
 
 
+async def test_a_checkpoint_of_another_job_can_be_taken_over(worker: Worker) -> None:
+    worker.store.checkpoints["embed"] = "[1]"
+    worker.store.other_checkpoints["embed"] = "[2]"
+
+    assert await worker.session.load_checkpoint("embed", of_job=OTHER_JOB) == [2]
+    assert await worker.session.load_checkpoint("name", of_job=OTHER_JOB) is None
+    assert await worker.session.load_checkpoint("embed") == [1]
+
+
 @pytest.mark.parametrize("won", [True, False])
 async def test_the_end_is_written_until_the_database_has_taken_it(
     worker: Worker, *, won: bool
@@ -437,15 +501,177 @@ async def test_an_end_whose_answer_got_lost_is_known_for_its_own(
     assert await worker.session.finish(verdict, Usage()) is has_settled
 
 
+# -- paid calls -------------------------------------------------------------------------------
+
+
+async def test_an_answer_comes_back_as_it_was_saved(worker: Worker) -> None:
+    answer: dict[str, Any] = {"text": "ja, 日本", "tokens": [1, 2.5, None]}
+    assert await worker.session.load_call(KEY) is None
+
+    await worker.session.save_call(
+        KEY, answer, stage="name", model="m", prompt_tokens=3, completion_tokens=2, cost=0.5
+    )
+
+    assert await worker.session.load_call(KEY) == answer
+    [call] = worker.store.paid
+    assert call == PaidCall(KEY, call.answer, "name", "m", 3, 2, 0.5)
+
+
+async def test_an_answer_is_saved_again_until_the_database_is_back(worker: Worker) -> None:
+    worker.store.faults += [(name, AWAY) for name in ("save_call", "save_call", "load_call")]
+
+    await worker.session.save_call(KEY, "a", stage="name", model="m")
+
+    assert await worker.session.load_call(KEY) == "a"
+    assert len(worker.store.paid) == 1
+    assert worker.store.calls.count("save_call") == 3
+
+
+async def test_texts_of_an_answer_are_made_storable(worker: Worker) -> None:
+    answer = {"a\x00": ["\ud800b", ("\\u0000", "\x00\x00")]}
+
+    await worker.session.save_call(KEY, answer, stage="n\x00", model="\ud800" + "m" * 300)
+
+    replaced = "\N{REPLACEMENT CHARACTER}"
+    assert await worker.session.load_call(KEY) == {
+        f"a{replaced}": ["?b", ["\\u0000", replaced * 2]]
+    }
+    [call] = worker.store.paid
+    assert call.stage == f"n{replaced}"
+    assert len(call.model) == 200
+    assert call.model.encode()
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ((-1, 0, -0.5), (0, 0, 0.0)),
+        ((10**30, 10**30, math.inf), (MAX_CALL_TOKENS, MAX_CALL_TOKENS, MAX_CALL_COST)),
+        ((1, 1, math.nan), (1, 1, 0.0)),
+        ((math.inf, -math.inf, 10**400), (MAX_CALL_TOKENS, 0, MAX_CALL_COST)),
+        ((math.nan, 2.5, -(10**400)), (0, 2, 0.0)),
+    ],
+)
+async def test_what_a_server_says_about_its_usage_is_cut_to_bounds(
+    worker: Worker, told: tuple[int, int, float], kept: tuple[int, int, float]
+) -> None:
+    prompt, completion, cost = told
+    await worker.session.save_call(
+        KEY,
+        "a",
+        stage="name",
+        model="m",
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        cost=cost,
+    )
+
+    [call] = worker.store.paid
+    assert (call.prompt_tokens, call.completion_tokens, call.cost) == kept
+
+
+async def test_an_answer_that_cannot_be_stored_is_the_pipeline_s_own_error(worker: Worker) -> None:
+    deep: list[Any] = []
+    for _ in range(10_000):
+        deep = [deep]
+    for answer, error in [
+        ({1, 2}, InvalidJsonError),
+        (math.nan, InvalidJsonError),
+        (deep, InvalidJsonError),
+        ("x" * MAX_CALL_ANSWER_BYTES, TooLargeError),
+    ]:
+        with pytest.raises(error):
+            await worker.session.save_call(KEY, answer, stage="name", model="m")
+
+    assert worker.store.calls == []
+
+
+async def test_an_answer_is_kept_when_its_job_is_to_end_meanwhile(worker: Worker) -> None:
+    gate = worker.store.gates["save_call"] = asyncio.Event()
+    saving = asyncio.create_task(worker.session.save_call(KEY, "a", stage="name", model="m"))
+    await eventually(lambda: _is_called(worker, "save_call"), "a write under way")
+
+    saving.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    assert len(worker.store.paid) == 1
+
+
+async def test_a_job_ends_although_its_answer_cannot_be_kept(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "SAVING_SECONDS", 0.01)
+    worker.store.hanging.add("save_call")
+    saving = asyncio.create_task(worker.session.save_call(KEY, "a", stage="name", model="m"))
+    await eventually(lambda: _is_called(worker, "save_call"), "a write under way")
+
+    saving.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        async with asyncio.timeout(10.0):
+            await saving
+    assert worker.store.paid == []
+
+
+@pytest.mark.parametrize("key", ["", "c0", "C0" * 32, "zz" * 32, "c0" * 33, "c0" * 32 + "\n"])
+async def test_a_key_that_is_no_sha256_is_refused(worker: Worker, key: str) -> None:
+    with pytest.raises(CallKeyError):
+        await worker.session.load_call(key)
+    with pytest.raises(CallKeyError):
+        await worker.session.save_call(key, "a", stage="name", model="m")
+
+    assert worker.store.calls == []
+
+
+async def test_cached_calls_are_told_as_totals(worker: Worker) -> None:
+    worker.store.faults += [("count_cached_calls", AWAY)]
+
+    await worker.session.count_cached_calls("name", "m", 2)
+    await worker.session.count_cached_calls("name", "m", 1)
+    await worker.session.count_cached_calls("assign", "m", 1)
+
+    assert worker.store.totals == [("name", "m", 2), ("name", "m", 3), ("assign", "m", 1)]
+
+
+# -- datasets ---------------------------------------------------------------------------------
+
+
+async def test_rows_of_a_dataset_are_read_page_by_page(worker: Worker) -> None:
+    worker.store.faults += [("get_dataset", AWAY), ("list_dataset_rows", AWAY)]
+    session = worker.session
+
+    assert await session.dataset(DATASET.id) == DATASET
+    rows = [row async for row in session.dataset_rows(DATASET.id, ["text", "id"])]
+
+    assert rows == [{"text": f"text {n}", "id": f"{n}"} for n in range(1, DATASET.row_count + 1)]
+
+
+async def test_an_unknown_dataset_or_column_is_told(worker: Worker) -> None:
+    with pytest.raises(DatasetNotFoundError, match="no dataset no-id"):
+        await worker.session.dataset("no-id")
+    with pytest.raises(DatasetNotFoundError):
+        await anext(aiter(worker.session.dataset_rows("no-id", ["text"])))
+    with pytest.raises(DatasetError, match=r"no column 'answer'; found: id, text, group"):
+        await anext(aiter(worker.session.dataset_rows(DATASET.id, ["answer"])))
+
+
 # -- the lost claim ---------------------------------------------------------------------------
 
 
 async def test_the_worker_ends_once_when_its_claim_is_lost(worker: Worker) -> None:
-    worker.store.faults += [("report_progress", LOST), ("save_checkpoint", LOST)]
+    refused = ("report_progress", "save_checkpoint", "save_call", "count_cached_calls")
+    worker.store.faults += [(write, LOST) for write in refused]
 
     await worker.session.progress(0.5, "a")
     with pytest.raises(LeaseLostError):
         await worker.session.save_checkpoint("b", 1)
+    with pytest.raises(LeaseLostError):
+        await worker.session.save_call(KEY, "a", stage="name", model="m")
+    with pytest.raises(LeaseLostError):
+        await worker.session.count_cached_calls("name", "m", 1)
 
     assert worker.losses == 1
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 from uuid import UUID
 
 from app.db.ids import as_uuid, new_id
-from app.db.postgres.calls import PostgresCalls
 from app.db.postgres.connections import (
     COMMAND_TIMEOUT_SECONDS,
     unavailable_errors,
 )
+from app.db.postgres.datasets import PostgresDatasets
 from app.db.postgres.listener import WakeUpListener
 from app.db.postgres.rows import finish_arguments, job_from_row, job_uuid
 from app.domain.errors import (
@@ -24,11 +24,13 @@ from app.domain.errors import (
 )
 from app.domain.jobs import (
     INLINE_PAYLOAD_BYTES,
+    MAX_CALL_ANSWER_BYTES,
     MAX_CHECKPOINT_BYTES,
     MAX_METADATA_BYTES,
     MAX_PAYLOAD_BYTES,
     Attempt,
     AttemptOutcome,
+    CallUsage,
     Cause,
     Claim,
     ClaimedJob,
@@ -38,6 +40,7 @@ from app.domain.jobs import (
     LogLine,
     Milestone,
     NodeInfo,
+    PaidCall,
     Progress,
     RunningJob,
     Usage,
@@ -53,7 +56,7 @@ _INSERT_TRIES: Final = 2
 _CONTROL_TRIES: Final = 3
 
 
-class PostgresJobsDB(PostgresCalls):
+class PostgresJobsDB(PostgresDatasets):
     """`DBInterface` on PostgreSQL 15 or newer.
 
     Args:
@@ -176,6 +179,10 @@ class PostgresJobsDB(PostgresCalls):
             raise JobNotFoundError(job_id)
         return None if row["result"] is None else row["result"].encode()
 
+    async def list_usage(self, job_id: str) -> list[CallUsage]:
+        """See DBInterface."""
+        return await self._fetch_as(CallUsage, "list_usage", as_uuid(job_id))
+
     # -- ending and starting over -------------------------------------------------------------
 
     async def cancel_job(self, job_id: str) -> JobStatus:
@@ -288,6 +295,30 @@ class PostgresJobsDB(PostgresCalls):
         """See DBInterface."""
         row = await self._fetch_row("load_checkpoint", as_uuid(job_id), stage)
         return None if row is None else str(row["data"])
+
+    async def load_call(self, key: str) -> str | None:
+        """See DBInterface."""
+        row = await self._fetch_row("load_call", bytes.fromhex(key))
+        return None if row is None else str(row["answer"])
+
+    async def save_call(self, claim: Claim, call: PaidCall) -> None:
+        """See DBInterface."""
+        check_size(call.answer, f"answer of a call of {call.stage!r}", MAX_CALL_ANSWER_BYTES)
+        await self._held(
+            "save_call",
+            claim,
+            bytes.fromhex(call.key),
+            call.answer,
+            call.stage,
+            call.model,
+            call.prompt_tokens,
+            call.completion_tokens,
+            call.cost,
+        )
+
+    async def count_cached_calls(self, claim: Claim, stage: str, model: str, total: int) -> None:
+        """See DBInterface."""
+        await self._held("count_cached_calls", claim, stage, model, total)
 
     async def finish_job(self, claim: Claim, verdict: Verdict, usage: Usage | None = None) -> bool:
         """See DBInterface."""

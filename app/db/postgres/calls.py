@@ -116,10 +116,12 @@ class PostgresCalls:
         async with self._borrowed() as connection:
             return await connection.fetchrow(STATEMENTS[name].sql, *arguments)
 
-    async def _fetch_as(self, row_class: type[_Row], name: str, *arguments: object) -> list[_Row]:
+    async def _fetch_all(self, name: str, *arguments: object) -> list[asyncpg.Record]:
         async with self._borrowed() as connection:
-            rows = await connection.fetch(STATEMENTS[name].sql, *arguments)
-        return [row_class(**row) for row in rows]
+            return await connection.fetch(STATEMENTS[name].sql, *arguments)
+
+    async def _fetch_as(self, row_class: type[_Row], name: str, *arguments: object) -> list[_Row]:
+        return [row_class(**row) for row in await self._fetch_all(name, *arguments)]
 
     async def _held(self, name: str, claim: Claim, *arguments: object) -> asyncpg.Record:
         row = await self._fetch_row(name, UUID(claim.job_id), claim.claim_no, *arguments)

@@ -7,7 +7,16 @@ from types import MappingProxyType
 from typing import Final
 
 _HEADER: Final = re.compile(r"^-- name: (?P<name>\w+)\n-- (?P<purpose>.+)\n", re.MULTILINE)
-_FILES: Final = ("submit.sql", "claim.sql", "holder.sql", "control.sql", "nodes.sql", "reads.sql")
+_FILES: Final = (
+    "submit.sql",
+    "claim.sql",
+    "holder.sql",
+    "calls.sql",
+    "datasets.sql",
+    "control.sql",
+    "nodes.sql",
+    "reads.sql",
+)
 
 
 @dataclass(frozen=True, slots=True)

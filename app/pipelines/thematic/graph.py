@@ -23,7 +23,8 @@ def nearest(vectors: Vectors, start: int, k: int) -> tuple[NDArray[np.int64], Ve
     block = vectors[start : start + BLOCK] @ vectors.T
     rows = np.arange(len(block))
     block[rows, rows + start] = -np.inf
-    found = np.argpartition(block, block.shape[1] - k, axis=1)[:, -k:]
+    # A copy: a view would keep the whole of the block's indices, and all blocks' are n by n.
+    found = np.argpartition(block, block.shape[1] - k, axis=1)[:, -k:].copy()
     return found, np.take_along_axis(block, found, axis=1)
 
 
@@ -62,39 +63,136 @@ def _louvain(graph: Any, resolution: float, seed: int) -> Labels:
     return np.asarray(model.fit_predict(graph), dtype=np.int64)
 
 
-def centroids(vectors: Vectors, labels: Labels) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean vector and size of each label 0 .. max."""
-    sizes = np.bincount(labels).astype(np.float64)
-    sums = np.zeros((len(sizes), vectors.shape[1]))
-    np.add.at(sums, labels, vectors)
-    return sums / np.maximum(sizes, 1.0)[:, None], sizes
+def join(
+    graph: Any,
+    labels: Labels,
+    vectors: Vectors,
+    resolution: float,
+    at_most: int,
+    apart: Sequence[int] = (),
+) -> Labels:
+    """Greedy joining of communities by modularity: label -> group 0 .., -1 where nothing is linked.
 
-
-def merge(centres: NDArray[np.float64], sizes: NDArray[np.float64], at_most: int) -> Labels:
-    """Ward's merge of weighted centres down to `at_most` groups: centre -> group 0 .. at_most - 1.
-
-    Each step joins the pair whose union adds least to the sum of squares (Ward 1963).
+    Each step joins the two whose union raises modularity most (Clauset, Newman and Moore 2004). It
+    ends where no union raises it further, which is where the number of groups comes from. Where
+    these are more than `at_most`, it goes on at the least loss among those that are linked, and
+    then by Ward's criterion on the mean vectors. No two labels of `apart` come into one group.
     """
-    centres, sizes = centres.copy(), sizes.copy()
-    group = np.arange(len(sizes))
-    alive = np.ones(len(sizes), dtype=bool)
+    between = _between(graph, labels)
+    linked = np.flatnonzero(between.sum(axis=1))
+    group = np.full(between.shape[0], -1, dtype=np.int64)
+    if not len(linked):
+        return group
+    share = between[linked][:, linked].toarray() / between.sum()
+    ends = share.sum(axis=1)
+    ties = share > 0
+    gain = share - resolution * np.outer(ends, ends)
+    np.fill_diagonal(gain, -np.inf)
+    kept_apart = np.flatnonzero(np.isin(linked, apart))
+    gain[np.ix_(kept_apart, kept_apart)] = -np.inf
+    joined = np.arange(len(linked))
+    left = len(linked)
+    # Two without a link never gain: that they may join is for Ward's criterion to say.
+    pairs = _Pairs(np.where(ties, gain, -np.inf))
+    while left > 1:
+        first, second, best = pairs.best()
+        if best == -np.inf or (left <= at_most and best <= 0):
+            break
+        joined[joined == second] = first
+        left -= 1
+        # The gain of joining is additive: what both would win with a third, their union wins.
+        gain[first] += gain[second]
+        gain[:, first] = gain[first]
+        gain[second] = gain[:, second] = -np.inf
+        ties[first] |= ties[second]
+        ties[:, first] = ties[first]
+        pairs.join(first, second, np.where(ties[first], gain[first], -np.inf))
+    if left > at_most:
+        forbidden = gain == -np.inf
+        _join_near(joined, left - at_most, forbidden, _members(linked, labels), vectors)
+    group[linked] = np.unique(joined, return_inverse=True)[1]
+    return group
+
+
+def _join_near(
+    joined: Labels,
+    steps: int,
+    forbidden: NDArray[np.bool_],
+    member: Any,
+    vectors: Vectors,
+) -> None:
+    """Join groups by Ward's criterion, in place, up to `steps` times.
+
+    Args:
+        forbidden: pairs of groups that must not join.
+        member: (groups before any joining, texts), 1 where the text is in the group.
+    """
+    groups = len(joined)
+    into = sparse.csr_matrix((np.ones(groups), (joined, np.arange(groups))), (groups, groups))
+    member = into @ member
+    sizes = np.asarray(member.sum(axis=1)).ravel()
+    centres = (member @ vectors) / np.maximum(sizes, 1.0)[:, None]
     square = (centres**2).sum(axis=1)
-    cost = square[:, None] + square[None, :] - 2.0 * centres @ centres.T
-    cost = cost.clip(min=0.0) * (sizes[:, None] * sizes) / (sizes[:, None] + sizes)
-    np.fill_diagonal(cost, np.inf)
-    for _ in range(len(sizes) - at_most):
-        first, second = sorted(divmod(int(cost.argmin()), len(sizes)))
-        both = sizes[first] + sizes[second]
-        centres[first] = (centres[first] * sizes[first] + centres[second] * sizes[second]) / both
-        sizes[first] = both
-        alive[second] = False
-        group[group == second] = first
-        apart = ((centres - centres[first]) ** 2).sum(axis=1) * both * sizes / (both + sizes)
-        apart[~alive] = np.inf
-        apart[first] = np.inf
-        cost[first, :] = cost[:, first] = apart
-        cost[second, :] = cost[:, second] = np.inf
-    return np.unique(group, return_inverse=True)[1].astype(np.int64)
+    cost = (square[:, None] + square - 2.0 * centres @ centres.T).clip(min=0.0)
+    cost *= np.outer(sizes, sizes) / np.maximum(sizes[:, None] + sizes, 1.0)
+    cost[forbidden] = np.inf
+    pairs = _Pairs(-cost)
+    for _ in range(steps):
+        first, second, best = pairs.best()
+        if best == -np.inf:
+            break
+        joined[joined == second] = first
+        # What a union costs follows from what its halves do (Lance and Williams 1967).
+        costs = (sizes[first] + sizes) * cost[first] + (sizes[second] + sizes) * cost[second]
+        costs -= sizes * cost[first, second]
+        costs /= sizes[first] + sizes[second] + sizes
+        sizes[first] += sizes[second]
+        cost[first] = cost[:, first] = costs
+        cost[second] = cost[:, second] = np.inf
+        pairs.join(first, second, -costs)
+
+
+class _Pairs:
+    """What joining each two is worth, and the best two without a search of all at each step.
+
+    Args:
+        value: symmetric, -inf where two must not join; changed in place.
+    """
+
+    def __init__(self, value: NDArray[np.float64]) -> None:
+        self._value = value
+        self._at = value.argmax(axis=1)
+        self._most = value.max(axis=1)
+
+    def best(self) -> tuple[int, int, float]:
+        """The two that are worth most, the lower first, and their value."""
+        row = int(self._most.argmax())
+        first, second = sorted((row, int(self._at[row])))
+        return first, second, float(self._most[row])
+
+    def join(self, first: int, second: int, value: NDArray[np.float64]) -> None:
+        """Make `second` part of `first`, which is now worth `value` with each other one."""
+        value = value.copy()
+        value[[first, second]] = -np.inf
+        self._value[first] = self._value[:, first] = value
+        self._value[second] = self._value[:, second] = -np.inf
+        lost = (self._at == first) | (self._at == second)
+        lost[[first, second]] = True
+        ahead = (value > self._most) | ((value == self._most) & (first < self._at))
+        self._at[ahead], self._most[ahead] = first, value[ahead]
+        self._at[lost] = self._value[lost].argmax(axis=1)
+        self._most[lost] = self._value[lost].max(axis=1)
+
+
+def _members(linked: Labels, labels: Labels) -> Any:
+    """(communities, texts), 1 where the text is in the community; sparse, `linked` alone."""
+    return sparse.csr_matrix((np.ones(len(labels)), (labels, np.arange(len(labels)))))[linked]
+
+
+def _between(graph: Any, labels: Labels) -> Any:
+    """Sum of the weights between each two communities, and twice those within one; sparse."""
+    member = sparse.csr_matrix((np.ones(len(labels)), (np.arange(len(labels)), labels)))
+    return (member.T @ graph @ member).tocsr()
 
 
 def adjusted_rand(first: Labels, second: Labels) -> float:

@@ -27,12 +27,24 @@ Term = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Names and keywords, best first, by theme and by sub-theme."""
+    """Names and keywords, best first, by theme and by sub-theme.
+
+    Attributes:
+        sources: who named each theme: "keywords", "llm" or "codebook".
+        model: the one that was asked for names, None where none was.
+        lost: why it was given up on the way, None where it was not.
+    """
 
     names: list[str]
     keywords: list[list[str]]
     subnames: list[str]
     subkeywords: list[list[str]]
+    descriptions: list[str | None]
+    sources: list[str]
+    subdescriptions: list[str | None]
+    subsources: list[str]
+    model: str | None = None
+    lost: str | None = None
 
 
 def label(
@@ -52,6 +64,10 @@ def label(
         keywords=[lexicon.keywords(terms) for terms in ranked],
         subnames=lexicon.names(subranked),
         subkeywords=[lexicon.keywords(terms) for terms in subranked],
+        descriptions=[None] * len(ranked),
+        sources=["keywords"] * len(ranked),
+        subdescriptions=[None] * len(subranked),
+        subsources=["keywords"] * len(subranked),
     )
 
 

@@ -1,45 +1,39 @@
-"""Stage 8, check and package: the result as `themes/1`, its metrics, and proof that it is sound."""
+"""Stage 11, check and package: the result as `themes/1`, and proof that it is sound."""
 
-import copy
-import itertools
-import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from app.domain.errors import HaulageError
+from app.pipelines.thematic.assign import STANCES, Assigned
+from app.pipelines.thematic.codebook import suggested_names
+from app.pipelines.thematic.counting import Tables, tables, theme_id
 from app.pipelines.thematic.discover import Discovered
-from app.pipelines.thematic.embed import MODELS, Embedded
-from app.pipelines.thematic.insights import Insights, Tables, tables, theme_id
-from app.pipelines.thematic.label import Labels
-from app.pipelines.thematic.load import Answers
+from app.pipelines.thematic.embed import MODELS
+from app.pipelines.thematic.facts import input_facts, non_answers
+from app.pipelines.thematic.insights import Sentence
+from app.pipelines.thematic.judging import labelled, metrics, mode_run, share, usage, warnings
+from app.pipelines.thematic.outcomes import Outcomes
 from app.pipelines.thematic.parameters import Request
-from app.pipelines.thematic.prepare import Prepared
-from app.pipelines.thematic.quotes import Quotes
-from app.pipelines.thematic.words import tokens
+from app.pipelines.thematic.quotes import Slice, subtheme_of_row
 from app.results.themes import (
-    NON_ANSWER,
-    OTHER,
     SCHEMA,
     Assignment,
     CreatedBy,
+    Embedding,
+    Evidence,
+    Failed,
     GroupCount,
-    InputFacts,
-    Labelling,
-    NonAnswers,
-    NonAnswerText,
+    Insight,
     Other,
     Quote,
+    StanceCounts,
+    StartedFrom,
+    Suggestion,
     Theme,
     ThemesResult,
-    Usage,
-    Warn,
-    verify,
 )
-
-FOREIGN_SHARE: Final = 0.2
-REDUNDANT: Final = 0.85
-OTHER_SHARE: Final = 0.2
+from app.results.verifying import unexplained_figures, verify
 
 
 class ResultCheckError(HaulageError):
@@ -54,103 +48,122 @@ class ResultCheckError(HaulageError):
         self.problems = problems
 
 
-def package(
-    request: Request,
-    version: str,
-    *,
-    answers: Answers,
-    prepared: Prepared,
-    embedded: Embedded,
-    found: Discovered,
-    labels: Labels,
-    chosen: Quotes,
-    sentences: Insights,
-) -> ThemesResult:
-    """Put the stages' outcomes together and verify the whole.
+def package(request: Request, version: str, made: Outcomes) -> dict[str, Any]:
+    """Put the stages' outcomes together, verify the whole and give it as JSON.
 
     Raises:
         ResultCheckError: a count, share, quote or figure does not hold.
     """
-    counted = tables(prepared, found)
-    subtheme_ids = _subtheme_ids(found)
-    builder = _Themes(answers, prepared, found, counted, subtheme_ids)
-    silent = len(answers.ids) - counted.analysed
+    answers, prepared = made.answers, made.prepared
+    counted = tables(
+        answers, prepared, made.assignments.of, len(made.labels.names), made.stances.of
+    )
+    given = dict(zip(answers.ids, answers.texts, strict=True))
+    themes = _Themes(request, made, given, counted).themes()
+    facts = input_facts(answers, prepared, counted.silent, made.embedded.too_long)
     result = ThemesResult(
         schema=SCHEMA,
-        question=request.question,
+        question=answers.questions[0] if len(answers.questions) == 1 else None,
         created_by=CreatedBy(
             pipeline="thematic",
             version=version,
+            mode=mode_run(request, made),
             seed=request.parameters.seed,
             params_hash=request.params_hash,
+            started_from=_started_from(request),
         ),
-        labelling=_labelling(request.parameters.mode),
-        embedding={"backend": embedded.backend, "model": MODELS[embedded.backend]},
-        input=InputFacts(
-            rows=len(answers.ids),
-            empty=prepared.empty,
-            non_answers=silent,
-            duplicates=counted.analysed - len(prepared.texts),
-            unique_texts=len(prepared.texts),
-            too_long=embedded.too_long,
-            masked_emails=prepared.masked_emails,
-            masked_phones=prepared.masked_phones,
-            analysed=counted.analysed,
+        labelling=labelled(request, made),
+        embedding=Embedding(
+            backend=made.embedded.backend,
+            model=MODELS.get(made.embedded.backend)
+            or request.parameters.embedding_model
+            or made.embedded.backend,
         ),
-        themes=builder.themes(labels, chosen),
-        other=Other(
-            responses=counted.others,
-            share=_share(counted.others, counted.analysed),
-            sample=chosen.other,
-        ),
-        non_answers=NonAnswers(
-            responses=silent,
-            share=_share(silent, len(answers.ids)),
-            rule=prepared.rule,
-            texts=[
-                NonAnswerText(text=text, responses=times)
-                for text, times in prepared.non_answers.items()
-            ],
-        ),
-        insights=sentences.insights,
-        metrics=_metrics(counted, found, labels, prepared),
-        usage=Usage(
-            llm_calls=0,
-            cached_calls=0,
-            prompt_tokens=0,
-            completion_tokens=0,
-            retries=0,
-            seconds_by_stage={},
-        ),
-        warnings=_warnings(request, prepared, embedded, found, counted),
-        assignments=_assignments(answers, prepared, found, subtheme_ids),
+        input=facts,
+        themes=themes,
+        other=_other(made, given, counted),
+        failed=_failed(counted),
+        non_answers=non_answers(prepared, counted.silent),
+        insights=[_insight(sentence, themes) for sentence in made.sentences.insights],
+        metrics=metrics(made, counted),
+        usage=usage(made.costs, made.expected),
+        warnings=warnings(request, made, counted, facts.languages),
+        assignments=_assignments(request, made, counted),
     )
-    problems = verify(result, dict(zip(answers.ids, answers.texts, strict=True)))
+    groups = {
+        column: dict(zip(answers.ids, labels, strict=True))
+        for column, labels in answers.groups.items()
+    }
+    problems = verify(result, given, groups)
     if problems:
         raise ResultCheckError(problems)
-    return _marked_as_checked(result)
+    return result.model_dump(mode="json")
 
 
-def _marked_as_checked(result: ThemesResult) -> ThemesResult:
-    result = copy.deepcopy(result)
-    for theme in result["themes"]:
-        for quote in theme["quotes"]:
-            quote["verified"] = True
-    for quote in result["other"]["sample"]:
-        quote["verified"] = True
-    for insight in result["insights"]:
-        insight["numbers_checked"] = True
-    return result
+def _started_from(request: Request) -> StartedFrom | None:
+    start = request.start_from
+    return StartedFrom(job=start.job, stage=start.stage) if start is not None else None
 
 
-def _share(part: int, whole: int) -> float:
-    return round(part / whole, 4) if whole else 0.0
+def _other(made: Outcomes, given: Mapping[str, str], counted: Tables) -> Other:
+    homes = Counter(
+        home
+        for home, each in zip(counted.home, counted.of_row, strict=True)
+        if each is not None and each.status == "other"
+    )
+    groups = made.assignments.suggested
+    named = suggested_names(made.prepared, made.people, groups) if groups else []
+    return Other(
+        responses=counted.others,
+        share=share(counted.others, counted.analysed),
+        sample=_quotes(made.chosen.other, given),
+        suggested=[
+            Suggestion(
+                name=name,
+                keywords=keywords,
+                responses=sum(homes[text] for text in texts),
+                quotes=_quotes(quotes, given),
+            )
+            for (name, keywords), texts, quotes in zip(
+                named, groups, made.chosen.suggested, strict=True
+            )
+        ],
+    )
 
 
-def _labelling(mode: str) -> Labelling:
-    wished = mode == "auto"
-    reason = "no LLM configured" if wished else "names by keywords were asked for"
-    return Labelling(method="keywords", model=None, degraded=wished, reasons=[reason])
+def _failed(counted: Tables) -> Failed:
+    reasons = Counter(
+        each.reason or "" for each in counted.of_row if each is not None and each.status == "failed"
+    )
+    return Failed(
+        responses=counted.failed,
+        share=share(counted.failed, counted.analysed),
+        reasons=dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+    )
+
+
+def _quotes(slices: Iterable[Slice], given: Mapping[str, str]) -> list[Quote]:
+    return [
+        Quote(**slice_, verified=_is_verbatim(slice_, given[slice_["response_id"]]))
+        for slice_ in slices
+    ]
+
+
+def _is_verbatim(slice_: Slice, answer: str) -> bool:
+    return answer[slice_["start"] : slice_["end"]] == slice_["text"]
+
+
+def _insight(sentence: Sentence, themes: Sequence[Theme]) -> Insight:
+    names = [theme.name for theme in themes if theme.id in sentence["theme_ids"]]
+    strange = unexplained_figures(sentence["text"], sentence["numbers"], names)
+    return Insight(
+        text=sentence["text"],
+        source="llm" if sentence["source"] == "llm" else "template",
+        theme_ids=sentence["theme_ids"],
+        evidence=[Evidence(response_id=response_id) for response_id in sentence["evidence"]],
+        numbers=sentence["numbers"],
+        numbers_checked=not strange,
+    )
 
 
 def _subtheme_ids(found: Discovered) -> list[str]:
@@ -163,196 +176,151 @@ def _subtheme_ids(found: Discovered) -> list[str]:
     return ids
 
 
-def _assignments(
-    answers: Answers, prepared: Prepared, found: Discovered, subtheme_ids: list[str]
-) -> list[Assignment]:
-    assigned = []
-    for response_id, text in zip(answers.ids, prepared.text_of, strict=True):
-        theme = found.theme_of[text] if text >= 0 else -1
-        subtheme = found.subtheme_of[text] if text >= 0 else -1
-        assigned.append(
-            Assignment(
-                response_id=response_id,
-                theme_id=NON_ANSWER if text < 0 else OTHER if theme < 0 else theme_id(theme),
-                subtheme_id=subtheme_ids[subtheme] if subtheme >= 0 else None,
-                score=found.score[text] if theme >= 0 else None,
-            )
-        )
-    return assigned
+def _assignments(request: Request, made: Outcomes, counted: Tables) -> list[Assignment]:
+    subtheme_ids = _subtheme_ids(made.found)
+    subthemes = subtheme_of_row(counted, made.found)
+    rows = zip(made.answers.ids, counted.of_row, subthemes, strict=True)
+    return [
+        _assignment(response_id, each, subtheme_ids[sub] if sub >= 0 else None, request)
+        for response_id, each, sub in rows
+    ]
+
+
+def _assignment(
+    response_id: str, each: Assigned | None, subtheme_id: str | None, request: Request
+) -> Assignment:
+    if each is None:
+        each = Assigned("non_answer", [], None, None)
+    stance = None
+    if request.parameters.stance and each.stance:
+        told = zip(map(theme_id, each.themes), each.stance, strict=True)
+        stance = {theme: said for theme, said in told if said} or None
+    return Assignment.model_validate(
+        {
+            "response_id": response_id,
+            "status": each.status,
+            "theme_ids": [theme_id(theme) for theme in each.themes],
+            "subtheme_id": subtheme_id,
+            "score": each.score,
+            "method": each.method,
+            "stance": stance,
+            "reason": each.reason,
+        }
+    )
 
 
 class _Themes:
     """Builds the themes' entries: each theme, and after it its sub-themes."""
 
     def __init__(
-        self,
-        answers: Answers,
-        prepared: Prepared,
-        found: Discovered,
-        counted: Tables,
-        subtheme_ids: list[str],
+        self, request: Request, made: Outcomes, given: Mapping[str, str], counted: Tables
     ) -> None:
-        self._answers = answers
-        self._found = found
-        self._analysed = counted.analysed
-        self._subtheme_ids = subtheme_ids
+        self._request = request
+        self._made = made
+        self._given = given
+        self._counted = counted
+        self._subtheme_ids = _subtheme_ids(made.found)
         self._theme_rows: dict[int, list[int]] = defaultdict(list)
         self._subtheme_rows: dict[int, list[int]] = defaultdict(list)
-        for row, text in enumerate(prepared.text_of):
-            if text >= 0:
-                self._theme_rows[found.theme_of[text]].append(row)
-                self._subtheme_rows[found.subtheme_of[text]].append(row)
-        self._text_of = prepared.text_of
-        analysed = [row for row, text in enumerate(prepared.text_of) if text >= 0]
+        for row, each in enumerate(counted.of_row):
+            for theme in each.themes if each is not None else ():
+                self._theme_rows[theme].append(row)
+        for row, subtheme in enumerate(subtheme_of_row(counted, made.found)):
+            self._subtheme_rows[subtheme].append(row)
         self._group_sizes = {
-            column: Counter(groups[row] for row in analysed)
-            for column, groups in answers.groups.items()
+            column: Counter(
+                group for group, silent in zip(groups, counted.silent, strict=True) if not silent
+            )
+            for column, groups in made.answers.groups.items()
         }
 
-    def themes(self, labels: Labels, chosen: Quotes) -> list[Theme]:
-        found = self._found
+    def themes(self) -> list[Theme]:
+        """The largest theme first, sub-themes after their own.
+
+        A discovered theme that the model put no answer in is none; a code without one is telling.
+        """
+        found = self._made.found
         themes = []
-        for number, cohesion in enumerate(found.cohesion):
-            separation = found.separation[number] if found.separation else None
-            rows = self._theme_rows[number]
-            name, keywords = labels.names[number], labels.keywords[number]
-            top = self._entry(theme_id(number), None, name, keywords, rows, chosen.themes[number])
-            top["cohesion"] = cohesion
-            top["separation"] = separation
-            themes.append(top)
-            for sub, parent in enumerate(found.parent_of):
-                if parent != number:
-                    continue
-                name, keywords = labels.subnames[sub], labels.subkeywords[sub]
-                rows, quotes = self._subtheme_rows[sub], chosen.subthemes[sub]
-                entry = self._entry(
-                    self._subtheme_ids[sub], theme_id(number), name, keywords, rows, quotes
-                )
-                entry["cohesion"] = found.subcohesion[sub]
-                themes.append(entry)
+        for number in self._counted.by_size:
+            if not self._theme_rows[number] and not self._request.parameters.codebook:
+                continue
+            themes.append(self._theme(number))
+            themes += [
+                self._subtheme(sub)
+                for sub, parent in enumerate(found.parent_of)
+                if parent == number
+            ]
         return themes
 
-    def _entry(
-        self,
-        identity: str,
-        parent: str | None,
-        name: str,
-        keywords: list[str],
-        rows: list[int],
-        quotes: list[Quote],
-    ) -> Theme:
-        return Theme(
-            id=identity,
-            parent=parent,
-            name=name,
-            name_source="keywords",
-            description=None,
-            keywords=keywords,
-            responses=len(rows),
-            share=_share(len(rows), self._analysed),
-            unique_texts=len({self._text_of[row] for row in rows}),
-            by_group=self._by_group(rows),
-            cohesion=0.0,
-            separation=None,
-            quotes=quotes,
+    def _theme(self, number: int) -> Theme:
+        labels, found = self._made.labels, self._made.found
+        return self._entry(
+            {
+                "id": theme_id(number),
+                "parent": None,
+                "name": labels.names[number],
+                "name_source": labels.sources[number],
+                "description": labels.descriptions[number],
+                "keywords": labels.keywords[number],
+                "merged_from": self._made.reviewed.merged_from[number],
+                "cohesion": found.cohesion[number] if self._theme_rows[number] else None,
+                "separation": found.separation[number] if found.separation else None,
+                "quotes": _quotes(self._made.chosen.themes[number], self._given),
+            },
+            self._theme_rows[number],
+            number,
         )
+
+    def _subtheme(self, number: int) -> Theme:
+        labels, found = self._made.labels, self._made.found
+        return self._entry(
+            {
+                "id": self._subtheme_ids[number],
+                "parent": theme_id(found.parent_of[number]),
+                "name": labels.subnames[number],
+                "name_source": labels.subsources[number],
+                "description": labels.subdescriptions[number],
+                "keywords": labels.subkeywords[number],
+                "merged_from": [],
+                "cohesion": found.subcohesion[number] if self._subtheme_rows[number] else None,
+                "separation": None,
+                "quotes": _quotes(self._made.chosen.subthemes[number], self._given),
+            },
+            self._subtheme_rows[number],
+            found.parent_of[number],
+        )
+
+    def _entry(self, described: dict[str, Any], rows: list[int], theme: int) -> Theme:
+        wordings = self._made.prepared.wording_of
+        return Theme.model_validate(
+            {
+                **described,
+                "responses": len(rows),
+                "share": share(len(rows), self._counted.analysed),
+                "unique_texts": len({wordings[row] for row in rows}),
+                "by_group": self._by_group(rows),
+                "stance": self._stance(rows, theme),
+                "stability": None,
+            }
+        )
+
+    def _stance(self, rows: list[int], theme: int) -> StanceCounts | None:
+        if not self._request.parameters.stance or self._request.parameters.llm is None:
+            return None
+        told: Counter[str] = Counter()
+        for row in rows:
+            each = self._counted.of_row[row]
+            if each is not None and each.stance:
+                told[each.stance[each.themes.index(theme)]] += 1
+        return StanceCounts(**{stance: told[stance] for stance in STANCES})
 
     def _by_group(self, rows: list[int]) -> dict[str, dict[str, GroupCount]]:
         by_group = {}
-        for column, groups in self._answers.groups.items():
+        for column, groups in self._made.answers.groups.items():
             counts = Counter(groups[row] for row in rows)
             sizes = self._group_sizes[column]
             by_group[column] = {
-                group: GroupCount(responses=counts[group], share=_share(counts[group], size))
+                group: GroupCount(responses=counts[group], share=share(counts[group], size))
                 for group, size in sorted(sizes.items())
             }
         return by_group
-
-
-def _metrics(
-    counted: Tables, found: Discovered, labels: Labels, prepared: Prepared
-) -> dict[str, float | None]:
-    """Figures that judge the themes without a gold standard; None where there is too little."""
-    other_share = _share(counted.others, counted.analysed)
-    shares = [responses / counted.analysed for responses in counted.responses]
-    listed = [keyword for keywords in labels.keywords for keyword in keywords]
-    return {
-        "coverage": round(1.0 - other_share, 4),
-        "other_share": other_share,
-        "stability": found.stability,
-        "redundancy": found.redundancy,
-        "diversity": round(len(set(listed)) / len(listed), 4) if listed else None,
-        "coherence_npmi": _coherence(prepared.texts, labels.keywords),
-        "size_entropy": _entropy(shares),
-        "quote_support": 1.0,
-        "label_validity": 1.0,
-        "failed_responses": 0.0,
-    }
-
-
-def _entropy(shares: Sequence[float]) -> float | None:
-    """Evenness of the themes' sizes: 1 for equal ones, near 0 where one holds nearly all."""
-    if len(shares) < 2:  # noqa: PLR2004 - one theme has no evenness
-        return None
-    total = sum(shares)
-    parts = [share / total for share in shares]
-    return round(-sum(part * math.log(part) for part in parts) / math.log(len(parts)), 4)
-
-
-def _coherence(texts: list[str], keywords: list[list[str]]) -> float | None:
-    """Mean normalised pointwise mutual information of keywords' words (Bouma 2009).
-
-    Between -1 and 1; words of one theme that never share a text count as -1.
-    """
-    wanted = {word for listed in keywords for keyword in listed for word in keyword.split()}
-    where: dict[str, set[int]] = defaultdict(set)
-    for number, text in enumerate(texts):
-        for word in wanted.intersection(tokens(text)):
-            where[word].add(number)
-    values = []
-    for listed in keywords:
-        words = sorted({word for keyword in listed for word in keyword.split()} & where.keys())
-        for first, second in itertools.combinations(words, 2):
-            both = len(where[first] & where[second])
-            values.append(_npmi(both, len(where[first]), len(where[second]), len(texts)))
-    return round(sum(values) / len(values), 4) if values else None
-
-
-def _npmi(both: int, first: int, second: int, texts: int) -> float:
-    if both == 0:
-        return -1.0
-    if both == texts:
-        return 1.0
-    return math.log(both * texts / (first * second)) / -math.log(both / texts)
-
-
-def _warnings(
-    request: Request, prepared: Prepared, embedded: Embedded, found: Discovered, counted: Tables
-) -> list[Warn]:
-    warnings = []
-
-    def warn(code: str, text: str) -> None:
-        warnings.append(Warn(code=code, text=text))
-
-    if embedded.missing:
-        missing = ", ".join(embedded.missing)
-        warn(
-            "fallback_embedding",
-            f"Themes rest on shared words only, since {missing} is missing; "
-            "install haulage[thematic] for the embedding model.",
-        )
-    if embedded.too_long:
-        warn("too_long", f"Of {embedded.too_long} texts only the first 256 tokens were read.")
-    if prepared.foreign_share > FOREIGN_SHARE:
-        warn(
-            "not_english",
-            f"{100 * prepared.foreign_share:.0f} % of the longer texts do not look English; "
-            "model and stop words are for English.",
-        )
-    if len(found.cohesion) <= 1 and request.parameters.max_themes > 1:
-        warn("too_few_answers", "There were too few different answers to tell themes apart.")
-    if found.redundancy is not None and found.redundancy > REDUNDANT:
-        warn("redundant_themes", "Two themes are nearly alike; a lower max_themes would join them.")
-    if _share(counted.others, counted.analysed) > OTHER_SHARE:
-        warn("large_other", "Many answers are in no theme; a lower min_theme_size would show more.")
-    return warnings

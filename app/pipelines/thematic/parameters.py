@@ -6,46 +6,80 @@ ignored and a path or an address in the payload is never opened.
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from app.domain.errors import HaulageError
+from app.pipelines.llm.interface import LLMSettings
+from app.pipelines.thematic.checking import (
+    MAX_COLUMN,
+    ParameterError,
+    choice,
+    columns,
+    flag,
+    integer,
+    kind,
+    line,
+    mapping,
+    refuse_unknown,
+    text,
+)
+from app.pipelines.thematic.codes import Code, given_codes
+from app.pipelines.thematic.reaching import Operator, address, embedding_key, llm_settings
+
+__all__ = [
+    "MAX_ANSWERS",
+    "Code",
+    "ParameterError",
+    "Parameters",
+    "Redact",
+    "Request",
+    "StartFrom",
+    "parse_request",
+]
 
 MAX_ANSWERS: Final = 50_000
 """The nearest neighbours are searched exactly: work grows with the square of the answers."""
 
-
-class ParameterError(HaulageError):
-    """A value in the payload is unknown, missing or out of bounds.
-
-    Attributes:
-        name: the key, with its place ("redact.emails", "answers[3]").
-        value: what was found there.
-        remedy: what would be accepted.
-    """
-
-    def __init__(self, name: str, value: object, remedy: str) -> None:
-        shown = repr(value)
-        super().__init__(
-            f"{name}={shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '…'}: {remedy}"
-        )
-        self.name = name
-        self.value = value
-        self.remedy = remedy
+MAX_QUESTIONS: Final = 20
+MAX_QUESTION: Final = 2_000
+MAX_PHRASES: Final = 500
+MAX_PHRASE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Redact:
-    """Which personal data are masked before a text is analysed."""
+    """Which personal data are masked before a text is analysed.
+
+    Attributes:
+        custom: words and phrases, in any case; never patterns, so that none can run away.
+    """
 
     emails: bool = True
     phones: bool = True
+    custom: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartFrom:
+    """The job whose finished stages, up to and including `stage`, are taken over."""
+
+    job: str
+    stage: str
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """How to analyse. Field names are the payload's keys."""
+    """How to analyse. Field names are the payload's keys.
+
+    Attributes:
+        mode: "auto", "keywords", "name" or "full".
+        context: one paragraph about the survey, shown to the LLM.
+        stance: whether it is to be told how each answer stands to its themes.
+        codebook: themes to assign to; empty where they are to be discovered.
+        llm: None where none is configured, or the mode needs none.
+    """
 
     mode: str = "auto"
     max_themes: int = 15
@@ -55,6 +89,13 @@ class Parameters:
     seed: int = 0
     redact: Redact = field(default_factory=Redact)
     embedding_backend: str = "auto"
+    embedding_base_url: str | None = None
+    embedding_model: str | None = None
+    embedding_api_key_env: str | None = None
+    context: str | None = None
+    stance: bool = False
+    codebook: tuple[Code, ...] = ()
+    llm: LLMSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,80 +103,188 @@ class Request:
     """A checked payload.
 
     Attributes:
-        answers: as given: strings, or mappings of column to value.
+        answers: as given: strings, or mappings of column to value; empty with a dataset.
+        dataset_id: the stored dataset whose rows are the answers.
+        text_columns: hold the answers; empty where the input is to tell.
+        question: what people were asked, where it is one question.
+        questions: column of answers -> its question, where there are several.
+        input_hash: sha256 over the answers and where in them the texts are.
         fingerprint: sha256 over everything that the outcome depends on.
         params_hash: sha256 over the parameters alone.
     """
 
     answers: tuple[Any, ...]
-    text_column: str
+    dataset_id: str | None
+    text_columns: tuple[str, ...]
     id_column: str | None
     group_by: tuple[str, ...]
     question: str | None
+    questions: Mapping[str, str]
+    start_from: StartFrom | None
     parameters: Parameters
+    input_hash: str
     fingerprint: str
     params_hash: str
 
 
-def parse_request(payload: Mapping[str, Any], *, max_answers: int = MAX_ANSWERS) -> Request:
+def parse_request(
+    payload: Mapping[str, Any],
+    *,
+    max_answers: int = MAX_ANSWERS,
+    llm: Mapping[str, Any] | None = None,
+    llm_origins: Sequence[str] = (),
+    embedding_base_url: str | None = None,
+) -> Request:
     """Check a payload and fill in the defaults.
+
+    Args:
+        payload: the job's.
+        max_answers: more are refused.
+        llm: the operator's keys of LLMSettings, and `models` (see Operator).
+        llm_origins: addresses that a payload may name beside the operator's own.
+        embedding_base_url: the operator's own server of embeddings.
 
     Raises:
         ParameterError: naming key, value and remedy of the first thing that is wrong.
     """
-    _refuse_unknown(payload, _KEYS, "")
-    answers = payload.get("answers")
-    if not isinstance(answers, list | tuple):
-        raise ParameterError("answers", answers, "give a list of texts or of objects")
-    if len(answers) > max_answers:
-        raise ParameterError(
-            "answers", f"{len(answers)} answers", f"at most {max_answers}; split or sample them"
-        )
-    redact = _mapping(payload, "redact", _REDACT_KEYS)
-    embedding = _mapping(payload, "embedding", _EMBEDDING_KEYS)
-    parameters = Parameters(
-        mode=_mode(payload),
-        max_themes=_integer(payload, "max_themes", 15, 1, 100),
-        min_theme_size=_integer(payload, "min_theme_size", 5, 1, 10_000),
-        granularity=_choice(payload, "granularity", "medium", GRANULARITIES),
-        quotes_per_theme=_integer(payload, "quotes_per_theme", 5, 0, 20),
-        seed=_integer(payload, "seed", 0, 0, 1_000_000),
-        redact=Redact(_flag(redact, "emails", "redact."), _flag(redact, "phones", "redact.")),
-        embedding_backend=_choice(embedding, "backend", "auto", BACKENDS, "embedding."),
-    )
-    text_column = _text(payload, "text_column") or "text"
-    id_column = _text(payload, "id_column")
-    group_by = _columns(payload, "group_by")
-    question = _text(payload, "question")
+    refuse_unknown(payload, _KEYS)
+    dataset_id = _dataset(payload)
+    answers = () if dataset_id is not None else _answers(payload, max_answers)
+    parameters = _parameters(payload, Operator(llm or {}, llm_origins, embedding_base_url))
+    text_columns = _text_columns(payload)
+    id_column = text(payload, "id_column", longest=MAX_COLUMN)
+    group_by = columns(payload, "group_by")
+    question, questions = _questions(payload, text_columns)
     settings = {
-        **{name: getattr(parameters, name) for name in parameters.__slots__ if name != "redact"},
-        "redact": [parameters.redact.emails, parameters.redact.phones],
-        "columns": [text_column, id_column, group_by],
-        "question": question,
+        **{
+            name: getattr(parameters, name)
+            for name in parameters.__slots__
+            if name not in ("redact", "codebook", "llm", "embedding_api_key_env")
+        },
+        "redact": asdict(parameters.redact),
+        "codebook": [[code.name, code.definition] for code in parameters.codebook],
+        "llm": outcome_settings(parameters.llm),
+        "columns": [text_columns or list(questions), id_column, group_by],
+        "question": question or questions,
     }
+    source = {"dataset": dataset_id} if dataset_id is not None else answers
     return Request(
         answers=tuple(answers),
-        text_column=text_column,
+        dataset_id=dataset_id,
+        text_columns=text_columns or tuple(questions),
         id_column=id_column,
         group_by=group_by,
         question=question,
+        questions=questions,
+        start_from=_start_from(payload),
         parameters=parameters,
-        fingerprint=_digest([settings, answers]),
-        params_hash=_digest(settings),
+        input_hash=digest([source, settings["columns"], settings["question"]]),
+        fingerprint=digest([settings, source]),
+        params_hash=digest(settings),
     )
 
 
+def stage_settings(request: Request) -> dict[str, Any]:
+    """Stage -> what its outcome depends on, beside the outcomes of the stages before it."""
+    given = request.parameters
+    codebook = [[code.name, code.definition] for code in given.codebook]
+    model = [given.mode, outcome_settings(given.llm), given.context]
+    return {
+        "load": request.input_hash,
+        "prepare": asdict(given.redact),
+        "embed": [
+            given.embedding_backend,
+            given.embedding_base_url,
+            given.embedding_model,
+            codebook,
+        ],
+        "discover": [given.max_themes, given.min_theme_size, given.granularity, given.seed],
+        "name": model,
+        "review": [model, given.seed, given.max_themes, given.min_theme_size],
+        "assign": [model, given.seed, given.stance],
+        "quotes": given.quotes_per_theme,
+        "stance": [model, given.stance],
+        "insights": model,
+    }
+
+
+def shared_settings(request: Request) -> dict[str, tuple[str, str]]:
+    """What jobs that share stages have in common: key -> hash, first stage that depends on it.
+
+    Not `mode` and `llm`: that another model goes on from here is what stages are shared for, and
+    the result tells which one has named what.
+    """
+    given = request.parameters
+    by_stage: dict[str, dict[str, Any]] = {
+        "prepare": {"redact": asdict(given.redact)},
+        "embed": {
+            "embedding": [
+                given.embedding_backend,
+                given.embedding_base_url,
+                given.embedding_model,
+            ],
+            "codebook": [[code.name, code.definition] for code in given.codebook],
+        },
+        "discover": {
+            "max_themes": given.max_themes,
+            "min_theme_size": given.min_theme_size,
+            "granularity": given.granularity,
+            "seed": given.seed,
+        },
+        "name": {"context": given.context},
+        "assign": {"stance": given.stance},
+        "quotes": {"quotes_per_theme": given.quotes_per_theme},
+    }
+    shared = {"input": (request.input_hash, "load")}
+    for stage, settings in by_stage.items():
+        shared |= {name: (digest(value), stage) for name, value in settings.items()}
+    return shared
+
+
+def outcome_settings(llm: LLMSettings | None) -> dict[str, Any] | None:
+    """What of the LLM's settings an outcome depends on; never where it is or how it is reached."""
+    if llm is None:
+        return None
+    return {name: value for name, value in asdict(llm).items() if name not in _REACHING}
+
+
 GRANULARITIES: Final = ("coarse", "medium", "fine")
-BACKENDS: Final = ("auto", "minilm-int8", "lsa")
-_SHOWN: Final = 80
-_REDACT_KEYS: Final = ("emails", "phones")
-_EMBEDDING_KEYS: Final = ("backend",)
+BACKENDS: Final = ("auto", "minilm-int8", "lsa", "endpoint")
+MODES: Final = ("auto", "keywords", "name", "full")
+SOURCES: Final = (
+    "load",
+    "prepare",
+    "embed",
+    "discover",
+    "name",
+    "review",
+    "assign",
+    "quotes",
+    "stance",
+    "insights",
+)
+"""Stages whose outcome another job may start from."""
+
+_REACHING: Final = (
+    "base_url",
+    "api_key_env",
+    "concurrency",
+    "timeout_seconds",
+    "max_retries",
+    "client",
+)
+_REDACT_KEYS: Final = ("custom", "emails", "phones")
+_EMBEDDING_KEYS: Final = ("backend", "base_url", "model", "api_key_env")
 _KEYS: Final = (
     "answers",
+    "codebook",
+    "context",
+    "dataset",
     "embedding",
     "granularity",
     "group_by",
     "id_column",
+    "llm",
     "max_themes",
     "min_theme_size",
     "mode",
@@ -143,75 +292,141 @@ _KEYS: Final = (
     "quotes_per_theme",
     "redact",
     "seed",
+    "stance",
+    "start_from",
     "text_column",
 )
+_ID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-def _mode(payload: Mapping[str, Any]) -> str:
-    mode = payload.get("mode", "auto")
-    if mode in ("name", "full"):
+def _parameters(payload: Mapping[str, Any], operator: Operator) -> Parameters:
+    redact = mapping(payload, "redact", _REDACT_KEYS)
+    embedding = mapping(payload, "embedding", _EMBEDDING_KEYS)
+    backend = choice(embedding, "backend", "auto", BACKENDS, "embedding.")
+    base_url = address(embedding, "embedding.", operator)
+    model = line(embedding, "model", "embedding.", longest=200)
+    if (backend == "endpoint") != (base_url is not None) or (base_url is None) != (model is None):
+        remedy = "backend 'endpoint' needs base_url and model, and they need it"
+        raise ParameterError("embedding", dict(embedding), remedy)
+    mode = choice(payload, "mode", "auto", MODES)
+    llm = llm_settings(payload, operator)
+    if mode in ("name", "full") and llm is None:
         raise ParameterError(
             "mode", mode, "this mode needs an LLM and none is configured; use 'auto' or 'keywords'"
         )
-    return _choice(payload, "mode", "auto", ("auto", "keywords"))
+    return Parameters(
+        mode=mode,
+        max_themes=integer(payload, "max_themes", 15, 1, 100),
+        min_theme_size=integer(payload, "min_theme_size", 5, 1, 10_000),
+        granularity=choice(payload, "granularity", "medium", GRANULARITIES),
+        quotes_per_theme=integer(payload, "quotes_per_theme", 5, 0, 20),
+        seed=integer(payload, "seed", 0, 0, 1_000_000),
+        redact=Redact(
+            emails=flag(redact, "emails", "redact."),
+            phones=flag(redact, "phones", "redact."),
+            custom=_phrases(redact),
+        ),
+        embedding_backend=backend,
+        embedding_base_url=base_url,
+        embedding_model=model,
+        embedding_api_key_env=embedding_key(embedding, base_url, operator),
+        context=text(payload, "context", longest=4_000),
+        stance=flag(payload, "stance", default=False),
+        codebook=given_codes(payload),
+        llm=None if mode == "keywords" else llm,
+    )
 
 
-def _refuse_unknown(given: Mapping[str, Any], known: tuple[str, ...], prefix: str) -> None:
-    for key in given:
-        if key not in known:
-            raise ParameterError(
-                f"{prefix}{key}", given[key], f"unknown key; known: {', '.join(known)}"
-            )
+def _answers(payload: Mapping[str, Any], max_answers: int) -> Sequence[Any]:
+    answers = payload.get("answers")
+    if not isinstance(answers, list | tuple):
+        raise ParameterError("answers", kind(answers), "give a list of texts or of objects")
+    if len(answers) > max_answers:
+        raise ParameterError(
+            "answers", f"{len(answers)} answers", f"at most {max_answers}; split or sample them"
+        )
+    return answers
 
 
-def _mapping(payload: Mapping[str, Any], name: str, known: tuple[str, ...]) -> Mapping[str, Any]:
-    value = payload.get(name, {})
-    if not isinstance(value, Mapping):
-        raise ParameterError(name, value, f"give an object with the keys {', '.join(known)}")
-    _refuse_unknown(value, known, f"{name}.")
-    return value
+def _dataset(payload: Mapping[str, Any]) -> str | None:
+    if "dataset" not in payload:
+        return None
+    if "answers" in payload:
+        raise ParameterError(
+            "dataset", kind(payload["dataset"]), "give either answers or a dataset"
+        )
+    return _uuid(mapping(payload, "dataset", ("id",)), "id", "dataset.")
 
 
-def _integer(payload: Mapping[str, Any], name: str, default: int, low: int, high: int) -> int:
-    value = payload.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ParameterError(name, value, f"give a whole number from {low} to {high}")
-    return value
+def _start_from(payload: Mapping[str, Any]) -> StartFrom | None:
+    if "start_from" not in payload:
+        return None
+    given = mapping(payload, "start_from", ("job", "stage"))
+    return StartFrom(
+        job=_uuid(given, "job", "start_from."),
+        stage=choice(given, "stage", "", SOURCES, "start_from."),
+    )
 
 
-def _choice(
-    payload: Mapping[str, Any], name: str, default: str, allowed: tuple[str, ...], prefix: str = ""
-) -> str:
-    value = payload.get(name, default)
-    if not isinstance(value, str) or value not in allowed:
-        raise ParameterError(f"{prefix}{name}", value, f"give one of {', '.join(allowed)}")
-    return value
+def _uuid(given: Mapping[str, Any], name: str, prefix: str) -> str:
+    value = given.get(name)
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise ParameterError(f"{prefix}{name}", value, "give the id, a UUID")
+    return value.lower()
 
 
-def _flag(payload: Mapping[str, Any], name: str, prefix: str) -> bool:
-    value = payload.get(name, True)
-    if not isinstance(value, bool):
-        raise ParameterError(f"{prefix}{name}", value, "give true or false")
-    return value
+def _text_columns(payload: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns of answers; none where the input is to tell."""
+    if not isinstance(payload.get("text_column"), list | tuple):
+        column = text(payload, "text_column", longest=MAX_COLUMN)
+        return () if column is None else (column,)
+    given = columns(payload, "text_column")
+    if not 0 < len(given) <= MAX_QUESTIONS:
+        raise ParameterError("text_column", given, f"give 1 to {MAX_QUESTIONS} columns")
+    return given
 
 
-def _text(payload: Mapping[str, Any], name: str) -> str | None:
-    value = payload.get(name)
-    if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise ParameterError(name, value, "give a text that is not blank, or leave the key out")
-    return value
+def _questions(
+    payload: Mapping[str, Any], text_columns: tuple[str, ...]
+) -> tuple[str | None, dict[str, str]]:
+    """One question for all answers, or one per column of answers."""
+    given = payload.get("question")
+    if not isinstance(given, Mapping):
+        return text(payload, "question", longest=MAX_QUESTION), {}
+    are_columns = all(isinstance(key, str) and len(key) <= MAX_COLUMN for key in given)
+    if not 0 < len(given) <= MAX_QUESTIONS or not are_columns:
+        remedy = f"give a text, or an object of 1 to {MAX_QUESTIONS} columns with their questions"
+        raise ParameterError("question", given, remedy)
+    questions = {}
+    for column in given:
+        if text_columns and column not in text_columns:
+            remedy = f"no column of answers; text_column names {', '.join(text_columns)}"
+            raise ParameterError(f"question.{column}", given[column], remedy)
+        question = text(given, column, "question.", longest=MAX_QUESTION)
+        if question is None:
+            raise ParameterError(f"question.{column}", None, "give the question's text")
+        questions[column] = question
+    return None, questions
 
 
-def _columns(payload: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    value = payload.get(name, [])
-    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise ParameterError(name, value, "give a list of column names")
-    if len(set(value)) != len(value):
-        raise ParameterError(name, value, "name each column once")
-    return tuple(value)
+def _phrases(redact: Mapping[str, Any]) -> tuple[str, ...]:
+    given = redact.get("custom", [])
+    if not isinstance(given, list | tuple) or len(given) > MAX_PHRASES:
+        remedy = f"give a list of at most {MAX_PHRASES} words or phrases"
+        raise ParameterError("redact.custom", given, remedy)
+    for at, phrase in enumerate(given):
+        if not isinstance(phrase, str) or not 0 < len(phrase.strip()) <= MAX_PHRASE:
+            remedy = f"give a word or phrase of at most {MAX_PHRASE} characters"
+            raise ParameterError(f"redact.custom[{at}]", phrase, remedy)
+    return tuple(given)
 
 
-def _digest(value: object) -> str:
+def digest(value: object) -> str:
+    """The sha256 of a JSON value in its canonical form.
+
+    Raises:
+        ParameterError: it is no JSON.
+    """
     try:
         canonical = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     except (TypeError, ValueError) as error:

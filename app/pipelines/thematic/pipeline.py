@@ -3,20 +3,15 @@
 Importing this module is light; the stages and the libraries under them are imported by `run`.
 """
 
-import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from app.domain.errors import HaulageError
 from app.pipelines.interface import PipelineContext
-from app.pipelines.thematic.milestones import Milestones, Report
 from app.pipelines.thematic.parameters import MAX_ANSWERS, parse_request
 
-if TYPE_CHECKING:
-    from app.results.themes import ThemesResult
-
-VERSION: Final = "1.0"
+VERSION: Final = "2.0"
 """Of the recipe: a change that may change results raises it and makes checkpoints stale."""
 
 STAGES: Final = {
@@ -24,15 +19,32 @@ STAGES: Final = {
     "prepare": 0.01,
     "embed": 0.03,
     "discover": 0.80,
-    "name": 0.93,
-    "quotes": 0.95,
+    "name": 0.92,
+    "review": 0.935,
+    "assign": 0.94,
+    "quotes": 0.945,
+    "stance": 0.96,
     "insights": 0.97,
     "check": 0.98,
 }
 """Stage -> the fraction of the job at which it begins, by measured time for 2,000 answers."""
 
+STAGES_WITH_LLM: Final = {
+    "load": 0.0,
+    "prepare": 0.005,
+    "embed": 0.01,
+    "discover": 0.15,
+    "name": 0.18,
+    "review": 0.35,
+    "assign": 0.40,
+    "quotes": 0.80,
+    "stance": 0.81,
+    "insights": 0.92,
+    "check": 0.97,
+}
+"""The same where a model is asked: most of the time is its own."""
+
 _SINGLE_THREADED: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_Outcome = TypeVar("_Outcome")
 
 
 class ThematicAnalysis:
@@ -40,120 +52,52 @@ class ThematicAnalysis:
 
     Args:
         max_answers: more are refused.
-        defaults: payload keys that a job may leave out, e.g. {"granularity": "coarse"}.
+        defaults: payload keys that a job may leave out, e.g. {"granularity": "coarse"}; those of
+            "llm" are the operator's word on server, key, models, prices and bounds.
+        llm_origins: further base URLs ("https://llm.example:8443/openai/v1") that a payload may
+            name; one without a path stands for `/v1` there and below.
     """
 
     def __init__(
-        self, *, max_answers: int = MAX_ANSWERS, defaults: Mapping[str, Any] | None = None
+        self,
+        *,
+        max_answers: int = MAX_ANSWERS,
+        defaults: Mapping[str, Any] | None = None,
+        llm_origins: Sequence[str] = (),
     ) -> None:
         self._max_answers = max_answers
         self._defaults = dict(defaults or {})
+        self._llm = self._defaults.pop("llm", None) or {}
+        self._embedding_base_url = (self._defaults.get("embedding") or {}).get("base_url")
+        self._llm_origins = llm_origins
 
-    async def run(self, payload: Mapping[str, Any], context: PipelineContext) -> "ThemesResult":
-        """Analyse `payload["answers"]` and return a result of schema `themes/1`.
+    async def run(self, payload: Mapping[str, Any], context: PipelineContext) -> dict[str, Any]:
+        """Analyse `payload["answers"]` and return a result of schema `themes/1` as JSON.
 
-        The same payload gives the same result, `usage` aside, and a retried job goes on after the
-        last stage that it has finished.
+        The same payload and answers of the model give the same result, `usage` aside; a retried
+        job goes on after the last stage that it has finished and repeats no finished call.
 
         Raises:
             ParameterError: something in the payload is unknown, missing or out of bounds.
             DatasetError: no row holds an answer.
             JobCancelledError: the job is to end.
         """
-        request = parse_request({**self._defaults, **payload}, max_answers=self._max_answers)
+        request = parse_request(
+            {**self._defaults, **payload},
+            max_answers=self._max_answers,
+            llm=self._llm,
+            llm_origins=self._llm_origins,
+            embedding_base_url=self._embedding_base_url,
+        )
         _pin_threads()
         # Here and not above: the numeric libraries read their thread count when first imported.
         try:
-            from app.pipelines.thematic import (  # noqa: PLC0415
-                discover,
-                embed,
-                insights,
-                label,
-                load,
-                package,
-                prepare,
-                quotes,
-            )
+            from app.pipelines.thematic import running  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise HaulageError(f"install haulage[thematic]: {error.name} is missing") from error
-
-        parameters = request.parameters
-        milestones = Milestones(context, f"{VERSION}:{request.fingerprint}", STAGES)
-        answers = await milestones.reach(
-            "load",
-            f"{len(request.answers):,} rows",
-            _in_thread(lambda: load.load(request)),
-            load.Answers,
-        )
-        prepared = await milestones.reach(
-            "prepare",
-            "cleaning, masking, setting non-answers apart",
-            _in_thread(lambda: prepare.prepare(answers, request.question, parameters.redact)),
-            prepare.Prepared,
-        )
-        people = prepare.people(prepared)
-        embedded = await milestones.reach(
-            "embed",
-            f"{len(prepared.texts):,} texts",
-            lambda report: embed.embed(prepared.texts, parameters.embedding_backend, report),
-            embed.Embedded,
-        )
-        found = await milestones.reach(
-            "discover",
-            "comparing all texts",
-            lambda report: discover.discover(embedded, people, parameters, report),
-            discover.Discovered,
-        )
-        labels = await milestones.reach(
-            "name",
-            f"{len(found.cohesion)} themes",
-            _in_thread(lambda: label.label(prepared, people, found, request.question)),
-            label.Labels,
-        )
-        chosen = await milestones.reach(
-            "quotes",
-            "choosing quotes",
-            _in_thread(
-                lambda: quotes.quotes(
-                    answers, prepared, embedded, found, labels, parameters.quotes_per_theme
-                )
-            ),
-            quotes.Quotes,
-        )
-        sentences = await milestones.reach(
-            "insights",
-            "writing insights",
-            _in_thread(lambda: insights.insights(answers, prepared, found, labels, chosen)),
-            insights.Insights,
-        )
-        result = await milestones.finish(
-            "check",
-            "checking counts, quotes and figures",
-            _in_thread(
-                lambda: package.package(
-                    request,
-                    VERSION,
-                    answers=answers,
-                    prepared=prepared,
-                    embedded=embedded,
-                    found=found,
-                    labels=labels,
-                    chosen=chosen,
-                    sentences=sentences,
-                )
-            ),
-        )
-        result["usage"]["seconds_by_stage"] = milestones.seconds
-        return result
-
-
-def _in_thread(work: Callable[[], _Outcome]) -> Callable[[Report], Awaitable[_Outcome]]:
-    """A stage of plain computing; the job's loop goes on reporting meanwhile."""
-
-    def started(_report: Report) -> Awaitable[_Outcome]:
-        return asyncio.to_thread(work)
-
-    return started
+        starts = STAGES if request.parameters.llm is None else STAGES_WITH_LLM
+        own = self._llm.get("base_url")
+        return await running.analyse(request, context, VERSION, starts, self._max_answers, own)
 
 
 def _pin_threads() -> None:

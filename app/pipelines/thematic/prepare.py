@@ -1,5 +1,8 @@
 """Stage 2, prepare: clean texts, masked personal data, non-answers set apart, doubles joined.
 
+What is compared, clustered and shown to a model are `Prepared.texts`: every wording once, long
+answers in parts. What is counted are the answers: `spans` leads from one to the other.
+
 Whether "nothing" is a non-answer depends on the question, and the rule is this: where the question
 asks what could be better ("How could we improve?"), "nothing", "no" or "none" says that all is
 well and is analysed as any answer; under every other question, and without one, it says nothing.
@@ -10,13 +13,16 @@ import html
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from app.domain.errors import DatasetError
+from app.pipelines.thematic.languages import language
 from app.pipelines.thematic.load import Answers
-from app.pipelines.thematic.parameters import Redact
-from app.pipelines.thematic.words import MASKS, is_stop, tokens
+from app.pipelines.thematic.parameters import MAX_ANSWERS, Redact
+from app.pipelines.thematic.parts import Span, cut
+from app.pipelines.thematic.words import MASKS
 
 NON_ANSWERS: Final = frozenset(
     [
@@ -106,91 +112,172 @@ _ASKS_WHAT_TO_IMPROVE: Final = re.compile(
     r"|issues?|concerns?|missing|frustrat\w*|dissatisf\w*|complain\w*)\b",
     re.IGNORECASE,
 )
-_EMAIL: Final = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_PHONE: Final = re.compile(r"(?<![\w.])[+(]?\d[\d\s().-]{7,}\d(?!\w)")
-_PHONE_DIGITS: Final = range(9, 16)  # E.164 allows 15; fewer than 9 is a date, a price, a count
+# No attempt begins within a run that another one began: an answer may be 100,000 signs of one run.
+_EMAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)+")
+_PHONE: Final = re.compile(r"(?<![\w.])(?<!\d[\s().-])[+(]?\d[\d\s().-]{7,60}\d(?!\w)")
+_PHONE_DIGITS: Final = range(9, 41)  # fewer is a date, a price, a count; two numbers have up to 30
 _INVISIBLE: Final = re.compile(r"[\u00ad\u200b-\u200f\u2028-\u202e\u2060\ufeff\ud800-\udfff]")
-_JUDGED_WORDS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Unique texts, and where each row went.
+    """Unique texts, and where each answer went.
 
     Attributes:
-        texts: clean, masked, each once, in the order of first appearance.
-        text_of: row -> index in `texts`, -1 for a non-answer.
-        personal: rows whose answer holds an e-mail address or a phone number: never quoted.
+        texts: clean, masked, each once, in the order of first appearance; parts of long answers.
+        text_of: answer -> index in `texts`, of its first part if it is long; -1 for a non-answer.
+        wording_of: answer -> number of its wording, -1 for a non-answer; long answers whole.
+        parts: [answer, text, start, end] of every part of the answers that were cut.
+        personal: answers that hold an e-mail address, a phone number or a word to be masked: never
+            quoted.
         non_answers: wording -> rows, most frequent first; "" for empty and signs only.
         empty: rows without any text.
+        split: wordings that were cut.
         masked_emails: rows in which an address was masked.
         masked_phones: rows in which a number was masked.
+        masked_custom: rows in which a given word or phrase was masked.
         rule: how non-answers were told from answers, for people.
-        foreign_share: share of the longer texts in which no English function word occurs.
+        nothing_answers: text column -> whether "nothing" is an answer there.
+        language_of: wording -> code of its language.
     """
 
     texts: list[str]
     text_of: list[int]
+    wording_of: list[int]
+    parts: list[list[int]]
     personal: list[int]
     non_answers: dict[str, int]
     empty: int
+    split: int
     masked_emails: int
     masked_phones: int
+    masked_custom: int
     rule: str
-    foreign_share: float
+    nothing_answers: list[bool]
+    language_of: list[str]
 
 
-def prepare(answers: Answers, question: str | None, redact: Redact) -> Prepared:
-    """Clean, mask and sort the answers.
+def prepare(answers: Answers, redact: Redact) -> Prepared:
+    """Clean, mask, cut and sort the answers.
 
     Raises:
         DatasetError: no row holds an answer.
     """
-    nothing_answers = question is not None and _ASKS_WHAT_TO_IMPROVE.search(question) is not None
-    silent = NON_ANSWERS if nothing_answers else NON_ANSWERS | NOTHINGS
-    index_of: dict[str, int] = {}
-    texts: list[str] = []
-    text_of: list[int] = []
+    nothing_answers = [asks_what_to_improve(question) for question in answers.questions]
+    mask = Mask(redact)
+    sorter = _Sorter(spare=max(0, MAX_ANSWERS - len(answers.texts)))
     personal: list[int] = []
     non_answers: Counter[str] = Counter()
     masked: Counter[str] = Counter()
     for row, original in enumerate(answers.texts):
-        text, found = mask(clean(original), redact)
+        text, found = mask(clean(original))
         masked.update(found)
-        if holds_personal_data(original):
+        if mask.holds_personal_data(original):
             personal.append(row)
         wording = normalise(text)
-        if wording in silent:
+        nothing_answers_here = nothing_answers[answers.column_of[row]]
+        if wording in NON_ANSWERS or (wording in NOTHINGS and not nothing_answers_here):
             non_answers[wording] += 1
-            text_of.append(-1)
-            continue
-        key = text.casefold()
-        if key not in index_of:
-            index_of[key] = len(texts)
-            texts.append(text)
-        text_of.append(index_of[key])
-    if not texts:
+            sorter.set_apart()
+        else:
+            sorter.add(row, original, text, mask)
+    if not sorter.texts:
         raise DatasetError(
             f"nothing to analyse: {len(answers.texts)} rows, all of them empty or non-answers"
             if answers.texts
             else "nothing to analyse: there are no answers"
         )
     return Prepared(
-        texts=texts,
-        text_of=text_of,
+        texts=sorter.texts,
+        text_of=sorter.text_of,
+        wording_of=sorter.wording_of,
+        parts=sorter.parts,
         personal=personal,
         non_answers=dict(sorted(non_answers.items(), key=lambda item: (-item[1], item[0]))),
         empty=sum(1 for text in answers.texts if not text.strip()),
+        split=sorter.split,
         masked_emails=masked["emails"],
         masked_phones=masked["phones"],
-        rule=_rule(question, nothing_answers=nothing_answers),
-        foreign_share=_foreign_share(texts),
+        masked_custom=masked["custom"],
+        rule=_rule(answers, nothing_answers),
+        nothing_answers=nothing_answers,
+        language_of=sorter.language_of,
     )
 
 
+class _Sorter:
+    """Gives every wording its texts.
+
+    Args:
+        spare: texts that cutting may add.
+    """
+
+    def __init__(self, spare: int) -> None:
+        self.texts: list[str] = []
+        self.text_of: list[int] = []
+        self.wording_of: list[int] = []
+        self.parts: list[list[int]] = []
+        self._spare = spare
+        self._cut: set[int] = set()
+        self._index_of: dict[str, int] = {}
+        self._wordings: dict[str, int] = {}
+        self.language_of: list[str] = []
+
+    def set_apart(self) -> None:
+        """The next answer is none."""
+        self.text_of.append(-1)
+        self.wording_of.append(-1)
+
+    def add(self, row: int, original: str, text: str, mask: "Mask") -> None:
+        """Sort in the next answer: as it was given, and cleaned and masked."""
+        key = text.casefold()
+        if key not in self._wordings:
+            self._wordings[key] = len(self._wordings)
+            self.language_of.append(language(text))
+        wording = self._wordings[key]
+        self.wording_of.append(wording)
+        slices = cut(original, mask.found_in(original))
+        parts = [mask(clean(original[start:end]))[0] for start, end in slices]
+        more = len({part.casefold() for part in parts} - self._index_of.keys()) - 1
+        if len(slices) == 1 or more > self._spare:
+            self.text_of.append(self._text(text))
+            return
+        self._spare -= max(0, more)
+        self._cut.add(wording)
+        texts = [self._text(part) for part in parts]
+        self.text_of.append(texts[0])
+        for part_text, (start, end) in zip(texts, slices, strict=True):
+            self.parts.append([row, part_text, start, end])
+
+    def _text(self, text: str) -> int:
+        key = text.casefold()
+        if key not in self._index_of:
+            self._index_of[key] = len(self.texts)
+            self.texts.append(text)
+        return self._index_of[key]
+
+    @property
+    def split(self) -> int:
+        """Wordings that were cut."""
+        return len(self._cut)
+
+
+def spans(answers: Answers, prepared: Prepared) -> list[list[Span]]:
+    """By answer, which texts it says and where in it; none for a non-answer."""
+    by_answer: list[list[Span]] = [[] for _ in answers.texts]
+    for row, text, start, end in prepared.parts:
+        by_answer[row].append(Span(text, start, end))
+    for row, text in enumerate(prepared.text_of):
+        if text >= 0 and not by_answer[row]:
+            by_answer[row].append(Span(text, 0, len(answers.texts[row])))
+    return by_answer
+
+
 def people(prepared: Prepared) -> list[int]:
-    """How many rows say each text of `prepared.texts`."""
-    counts = Counter(prepared.text_of)
+    """How many answers say each text of `prepared.texts`."""
+    said = {(row, text) for row, text, _, _ in prepared.parts}
+    said.update((row, text) for row, text in enumerate(prepared.text_of) if text >= 0)
+    counts = Counter(text for _, text in said)
     return [counts[text] for text in range(len(prepared.texts))]
 
 
@@ -200,22 +287,46 @@ def clean(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", visible).split())
 
 
-def mask(text: str, redact: Redact) -> tuple[str, list[str]]:
-    """The text with personal data replaced, and which kinds ("emails", "phones") were found."""
-    found = []
-    if redact.emails and _EMAIL.search(text):
-        text = _EMAIL.sub(MASKS[0], text)
-        found.append("emails")
-    if redact.phones and any(_is_phone(match) for match in _PHONE.finditer(text)):
-        text = _PHONE.sub(lambda match: MASKS[1] if _is_phone(match) else match.group(), text)
-        found.append("phones")
-    return text, found
+class Mask:
+    """Replaces personal data in cleaned texts, and says what kinds it found.
 
+    Args:
+        redact: which kinds are replaced.
+    """
 
-def holds_personal_data(text: str) -> bool:
-    """Whether an e-mail address or a phone number stands in an answer, masked elsewhere or not."""
-    plain = clean(text)
-    return _EMAIL.search(plain) is not None or any(map(_is_phone, _PHONE.finditer(plain)))
+    def __init__(self, redact: Redact) -> None:
+        self._redact = redact
+        phrases = sorted(
+            {clean(phrase) for phrase in redact.custom}, key=lambda phrase: -len(phrase)
+        )
+        either = "|".join(map(re.escape, phrases))
+        self._custom = re.compile(rf"(?<!\w)(?:{either})(?!\w)", re.IGNORECASE) if either else None
+
+    def __call__(self, text: str) -> tuple[str, list[str]]:
+        """The text with personal data replaced, and which of "custom", "emails", "phones"."""
+        found = []
+        if self._redact.emails and _EMAIL.search(text):
+            text = _EMAIL.sub(MASKS[0], text)
+            found.append("emails")
+        if self._redact.phones and any(_is_phone(match) for match in _PHONE.finditer(text)):
+            text = _PHONE.sub(lambda match: MASKS[1] if _is_phone(match) else match.group(), text)
+            found.append("phones")
+        if self._custom is not None and self._custom.search(text):
+            text = self._custom.sub(MASKS[2], text)
+            found.append("custom")
+        return text, found
+
+    def found_in(self, text: str) -> list[tuple[int, int]]:
+        """Where personal data stand, in order, masked or not."""
+        found = [match.span() for match in _EMAIL.finditer(text)]
+        found += [match.span() for match in _PHONE.finditer(text) if _is_phone(match)]
+        if self._custom is not None:
+            found += [match.span() for match in self._custom.finditer(text)]
+        return sorted(found)
+
+    def holds_personal_data(self, original: str) -> bool:
+        """Whether there is anything in an answer for which it should not be quoted."""
+        return bool(self.found_in(clean(original)))
 
 
 def normalise(text: str) -> str:
@@ -230,21 +341,31 @@ def _is_phone(match: re.Match[str]) -> bool:
     return sum(sign.isdigit() for sign in match.group()) in _PHONE_DIGITS
 
 
-def _rule(question: str | None, *, nothing_answers: bool) -> str:
-    if nothing_answers:
+def asks_what_to_improve(question: str | None) -> bool:
+    """Whether "nothing" says that all is well."""
+    return question is not None and _ASKS_WHAT_TO_IMPROVE.search(question) is not None
+
+
+def _rule(answers: Answers, nothing_answers: Sequence[bool]) -> str:
+    if len(set(nothing_answers)) > 1:
+        columns = [
+            f"“{column}”"
+            for column, answer in zip(answers.columns, nothing_answers, strict=True)
+            if answer
+        ]
+        return (
+            f"In {', '.join(columns)} the question asks what could be better, so “nothing”, “no” "
+            "or “none” was analysed as an answer there and set apart elsewhere; empty cells, "
+            "“n/a”, “don't know” and the like were set apart everywhere."
+        )
+    if nothing_answers[0]:
         return (
             "The question asks what could be better, so “nothing”, “no” or “none” was analysed as "
             "an answer; empty cells, “n/a”, “don't know” and the like were set apart."
         )
-    why = "no question was given" if question is None else "the question asks for no improvement"
+    given = any(question is not None for question in answers.questions)
+    why = "the question asks for no improvement" if given else "no question was given"
     return (
         f"Since {why}, “nothing”, “no” or “none” was set apart together with empty cells, “n/a”, "
         "“don't know” and the like."
     )
-
-
-def _foreign_share(texts: list[str]) -> float:
-    """English puts a function word into nearly every longer text, other languages into none."""
-    judged = [words for words in map(tokens, texts) if len(words) > _JUDGED_WORDS]
-    foreign = sum(1 for words in judged if not any(is_stop(word) for word in words))
-    return round(foreign / len(judged), 4) if judged else 0.0

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-MASKS: Final = ("[email]", "[phone]")
+MASKS: Final = ("[email]", "[phone]", "[redacted]")
 """What stands in a text for masked personal data; never a word."""
 
 _MASK: Final = re.compile("|".join(re.escape(mask) for mask in MASKS))

@@ -1,0 +1,393 @@
+"""Rows of a workbook (XLSX, ODS) as texts, as a person sees them there.
+
+A workbook is a zip archive of XML, so a small file may ask for a great deal of memory: unpacked, as
+a sheet whose first and last cell are a billion cells apart, or by one long text that a million
+cells refer to. All this is measured before the reader (calamine) sees it, and the reader gets a
+copy that holds nothing but what was measured.
+"""
+
+import io
+import re
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from typing import Any, Final, Protocol
+from xml.parsers import expat
+
+from app.datasets.delimited import MAX_CELLS, Record
+from app.domain.errors import DatasetError
+
+ZIP_MARK: Final = b"PK\x03\x04"
+OLD_MARK: Final = b"\xd0\xcf\x11\xe0"
+"""Of XLS, and of any Office file with a password."""
+
+MAX_UNZIPPED: Final = 256 * 1024 * 1024
+MAX_ENTRIES: Final = 5_000
+MAX_TEXT: Final = 128 * 1024 * 1024
+"""Bytes of all cells, each counted as often as it is shown."""
+
+_XLSX_MAIN: Final = "xl/workbook.xml"
+_ODS_MAIN: Final = "content.xml"
+_ODS_PARTS: Final = frozenset({"mimetype", "META-INF/manifest.xml", _ODS_MAIN})
+_XLSX_PARTS: Final = (".xml", ".rels")
+_REFERENCE: Final = re.compile(r"([A-Za-z]{1,3})([0-9]{1,7})")
+_DIGITS: Final = 15  # that a spreadsheet keeps of a number
+_LONGEST_NUMBER: Final = 12  # digits of a count that are looked at; more is too much anyway
+
+Cell = int | float | str | bool | date | datetime | time | timedelta
+
+
+def is_workbook(data: bytes) -> bool:
+    """Whether the content is to be read as one; an archive of another kind is refused there."""
+    return data.startswith((ZIP_MARK, OLD_MARK))
+
+
+def sheet_records(data: bytes, sheet: str | None, max_rows: int) -> tuple[list[Record], str]:
+    """The rows of a sheet without blank ones, and the sheet's name.
+
+    Merged cells count as their first one, except within the first rows, where each of them has the
+    common heading.
+
+    Args:
+        data: the file's content.
+        sheet: name of the sheet; None for the first that is not hidden and has rows.
+        max_rows: reading ends a little after so many, so that a caller sees that there are more.
+
+    Raises:
+        DatasetError: it is no workbook of these kinds, or broken, or larger than the bounds.
+    """
+    try:
+        import python_calamine  # noqa: PLC0415 - an optional package
+    except ModuleNotFoundError as error:
+        raise DatasetError(
+            "workbooks need the package python-calamine; install haulage[thematic] or save the "
+            "sheet as CSV"
+        ) from error
+    copy = _measured_copy(data)
+    try:
+        with python_calamine.load_workbook(io.BytesIO(copy)) as workbook:
+            names = workbook.sheet_names
+            if sheet is not None and sheet not in names:
+                raise DatasetError(f"no sheet {sheet!r}; found: {', '.join(names)}")
+            visible = [
+                found.name
+                for found in workbook.sheets_metadata
+                if found.visible == python_calamine.SheetVisibleEnum.Visible
+            ]
+            for name in visible if sheet is None else [sheet]:
+                found = workbook.get_sheet_by_name(name)
+                rows = found.to_python(skip_empty_area=False, nrows=None)
+                records = _records(rows, found.merged_cell_ranges or (), max_rows)
+                if records:
+                    return records, name
+    except (python_calamine.CalamineError, OSError, ValueError) as error:
+        raise DatasetError(f"the workbook cannot be read: {error}") from error
+    raise DatasetError(
+        "the workbook has no row in it that is not hidden"
+        if sheet is None
+        else f"{sheet!r} is empty"
+    )
+
+
+def _records(rows: Sequence[Sequence[Cell]], merged: Iterable[Any], max_rows: int) -> list[Record]:
+    heading: dict[tuple[int, int], tuple[int, int]] = {}
+    for start, end in merged:
+        if start[0] == end[0] and start[0] < _HEADER_ROWS:
+            for column in range(start[1], end[1] + 1):
+                # Merged cells never overlap, except in a file that is made to take long.
+                if (start[0], column) in heading:
+                    break
+                heading[start[0], column] = start
+    records = []
+    for at, cells in enumerate(rows):
+        texts = [shown(cell) for cell in cells]
+        for column, _ in enumerate(texts):
+            if (at, column) in heading:
+                texts[column] = shown(cells[heading[at, column][1]])
+        if any(text.strip() for text in texts):
+            records.append(Record(at + 1, texts))
+        if len(records) > max_rows + _HEADER_ROWS:
+            break
+    return records
+
+
+_HEADER_ROWS: Final = 3
+
+
+def shown(cell: Cell) -> str:
+    """A value as a sheet shows it: 7 and not 7.0, TRUE, an ISO date without midnight."""
+    if isinstance(cell, bool):
+        return "TRUE" if cell else "FALSE"
+    if isinstance(cell, float):
+        return str(int(cell)) if cell.is_integer() and abs(cell) < 10**_DIGITS else f"{cell:.15g}"
+    if isinstance(cell, datetime):
+        return cell.isoformat(" ", "seconds").removesuffix(" 00:00:00")
+    if isinstance(cell, time):
+        return cell.isoformat("seconds").removesuffix(":00")
+    return str(cell)
+
+
+def _measured_copy(data: bytes) -> bytes:
+    """The XML of a workbook that stays within the bounds, in an archive of its own."""
+    if data.startswith(OLD_MARK):
+        raise DatasetError(
+            "this is an old or a protected workbook; save it as XLSX without a password, or as CSV"
+        )
+    entries = [
+        (name, content)
+        for name, content in _entries(data)
+        if name == "mimetype" or content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
+    ]
+    names = {name for name, _ in entries}
+    if len(names) < len(entries) or not names & {_ODS_MAIN, _XLSX_MAIN}:
+        raise DatasetError("this archive is no XLSX or ODS workbook; save it as XLSX or CSV")
+    # Each kind is measured in its own way, so nothing is left that could be read as the other.
+    if _XLSX_MAIN in names:
+        entries = [entry for entry in entries if _is_of_xlsx(entry[0])]
+        _measure_xlsx([content for _, content in entries])
+    else:
+        entries = [entry for entry in entries if entry[0] in _ODS_PARTS]
+        _measure_ods(dict(entries)[_ODS_MAIN])
+    copied = io.BytesIO()
+    with zipfile.ZipFile(copied, "w", zipfile.ZIP_STORED) as copy:
+        for name, content in entries:
+            copy.writestr(name, content)
+    return copied.getvalue()
+
+
+def _is_of_xlsx(name: str) -> bool:
+    """Drawings of old (VML) are no sound XML, and what users attach need not be."""
+    plain = name.casefold()
+    return plain.endswith(_XLSX_PARTS) and not plain.startswith(("customxml/", _ODS_MAIN))
+
+
+def _entries(data: bytes) -> Iterator[tuple[str, bytes]]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            entries = archive.infolist()
+            if len(entries) > MAX_ENTRIES or sum(e.file_size for e in entries) > MAX_UNZIPPED:
+                raise DatasetError(
+                    f"the workbook unpacks to more than {MAX_UNZIPPED} bytes; save the sheet as CSV"
+                )
+            for entry in entries:
+                # No more than the stated size is ever unpacked; the checksum tells a lie.
+                yield entry.filename, archive.read(entry)
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
+        raise DatasetError(f"the workbook is damaged: {error}") from error
+    except (RuntimeError, NotImplementedError) as error:
+        raise DatasetError(
+            "the workbook is protected or packed in a way that is not supported; save it anew"
+        ) from error
+
+
+def _refuse_large(rows: int, columns: int, text: int) -> None:
+    """Both counted from the sheet's first cell to its last filled one."""
+    if rows * columns > MAX_CELLS:
+        raise DatasetError(
+            f"a sheet spans {rows} rows and {columns} columns, more than {MAX_CELLS} cells; delete "
+            "what is empty or not needed, or save the sheet as CSV"
+        )
+    if text > MAX_TEXT:
+        raise DatasetError(f"a sheet holds more than {MAX_TEXT} bytes of text; split it")
+
+
+def _measure_xlsx(contents: Iterable[bytes]) -> None:
+    extents = []
+    for content in contents:
+        extent = _XlsxExtent()
+        _parse(content, extent)
+        extents.append(extent)
+    lists = [extent.strings for extent in extents if extent.strings]
+    if len(lists) > 1:
+        raise _damaged("it has several lists of texts")
+    strings = lists[0] if lists else []
+    for extent in extents:
+        if any(number >= len(strings) for number in extent.references):
+            raise _damaged("a cell refers to a text that is not there")
+        text = sum(strings[number] * times for number, times in extent.references.items())
+        _refuse_large(extent.rows, extent.columns, text)
+
+
+def _measure_ods(content: bytes) -> None:
+    extent = _OdsExtent()
+    _parse(content, extent)
+    _refuse_large(extent.rows, extent.columns, extent.bytes)
+
+
+class _Handler(Protocol):
+    def start(self, name: str, attributes: dict[str, str]) -> None: ...
+
+    def end(self, name: str) -> None: ...
+
+    def text(self, text: str) -> None: ...
+
+
+def _parse(content: bytes, handler: _Handler) -> None:
+    """Have a handler see the XML as the reader will: as UTF-8, whatever encoding it claims."""
+    parser = expat.ParserCreate("utf-8")
+    parser.StartElementHandler = handler.start
+    parser.EndElementHandler = handler.end
+    parser.CharacterDataHandler = handler.text
+    parser.StartDoctypeDeclHandler = _refuse_declarations
+    try:
+        parser.Parse(content, True)
+    except expat.ExpatError as error:
+        raise _damaged(str(error)) from error
+
+
+def _damaged(reason: str) -> DatasetError:
+    return DatasetError(
+        f"the workbook is damaged: {reason}; save it anew with a spreadsheet program"
+    )
+
+
+def _refuse_declarations(*_: object) -> None:
+    raise DatasetError(
+        "the workbook declares a document type or entities; save it anew with a spreadsheet program"
+    )
+
+
+class _XlsxExtent:
+    """How far the filled cells of one part reach, its shared strings and references to them.
+
+    The reader goes by local names and forgives much; what it might see in another way than this
+    does is refused.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.columns = 0
+        self.strings: list[int] = []
+        """Bytes of each."""
+
+        self.references: Counter[int] = Counter()
+        self._row: str | None = None
+        self._cell: dict[str, str] | None = None
+        self._is_string = False
+        self._value: list[str] | None = None
+        """Pieces of the number of a shared string."""
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        local = _local(name)
+        if self._value is not None:
+            raise _damaged("a value has elements in it")
+        if self._cell is not None:
+            if local == "c":
+                raise _damaged("a cell has a cell in it")
+            self._fill(self._cell)
+            if local == "v" and self._cell.get("t") == "s":
+                self._value = []
+        elif local == "row":
+            self._row = attributes.get("r")
+        elif local == "c":
+            self._cell = attributes
+        elif local == "si":
+            if self._is_string:
+                raise _damaged("a text has a text in it")
+            self._is_string = True
+            self.strings.append(0)
+
+    def text(self, text: str) -> None:
+        if self._is_string:
+            self.strings[-1] += len(text.encode())
+        if self._value is not None:
+            self._value.append(text)
+
+    def end(self, name: str) -> None:
+        local = _local(name)
+        if local == "c":
+            self._cell = None
+        elif local == "si":
+            self._is_string = False
+        elif local == "v" and self._value is not None:
+            # The reader stops at a comment or takes a sign for a zero, so only plain digits do.
+            if len(self._value) > 1 or not _is_number("".join(self._value)):
+                raise _damaged("a cell refers to no text")
+            self.references[int(self._value[0][:_LONGEST_NUMBER])] += 1
+            self._value = None
+
+    def _fill(self, cell: dict[str, str]) -> None:
+        place = _REFERENCE.fullmatch(cell.get("r", ""))
+        if place is None:
+            raise DatasetError(
+                "the workbook has cells without a place; save it anew with a spreadsheet program"
+            )
+        row = self._row or "0"
+        if not _is_number(row):
+            raise _damaged("a row has no number")
+        self.rows = max(self.rows, int(place[2]), int(row[:_LONGEST_NUMBER]))
+        self.columns = max(self.columns, _column(place[1]))
+
+
+def _local(name: str) -> str:
+    return name.rpartition(":")[2]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
+def _column(letters: str) -> int:
+    number = 0
+    for letter in letters.upper():
+        number = 26 * number + ord(letter) - ord("A") + 1
+    return number
+
+
+class _OdsExtent:
+    """How far the filled cells of an ODS document reach, and their text, repetitions counted."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.columns = 0
+        self.bytes = 0
+        self._row = 0
+        self._column = 0
+        self._row_repeated = 1
+        self._cell_repeated = 0
+        self._row_bytes = 0
+        self._is_row_filled = False
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        local = _local(name)
+        if local == "table":
+            self._row = 0
+        elif local == "table-row":
+            self._row_repeated = _times(attributes, "number-rows-repeated")
+            self._column = self._cell_repeated = self._row_bytes = 0
+            self._is_row_filled = False
+        elif local in ("table-cell", "covered-table-cell"):
+            self._cell_repeated = _times(attributes, "number-columns-repeated")
+            self._column += self._cell_repeated
+            if any(_local(key) == "value-type" for key in attributes):
+                self._fill(sum(map(len, attributes.values())))
+        elif local in ("s", "tab"):
+            self._fill(_times(attributes, "c"))
+
+    def text(self, text: str) -> None:
+        if text.strip():
+            self._fill(len(text.encode()))
+
+    def end(self, name: str) -> None:
+        if _local(name) == "table-row":
+            self._row += self._row_repeated
+            self.bytes += self._row_bytes * self._row_repeated
+            self._cell_repeated = 0
+            if self._is_row_filled:
+                self.rows = max(self.rows, self._row)
+
+    def _fill(self, size: int) -> None:
+        if self._cell_repeated:
+            self._is_row_filled = True
+            self._row_bytes += size * self._cell_repeated
+            self.columns = max(self.columns, self._column)
+
+
+def _times(attributes: dict[str, str], wanted: str) -> int:
+    """How often; the most where attributes differ in their prefixes alone."""
+    times = [value for key, value in attributes.items() if _local(key) == wanted]
+    if not all(map(_is_number, times)):
+        raise _damaged("something is repeated an unclear number of times")
+    return max((int(value[:_LONGEST_NUMBER]) for value in times), default=1)

@@ -1,0 +1,137 @@
+"""Datasets in PostgreSQL: written whole or not at all, read by pages; it knows no jobs.
+
+A dataset is one transaction of many small statements: each batch has the server's time-out to
+itself, so that a large file needs no longer one.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+
+from app.db.ids import as_uuid, new_id
+from app.db.postgres.calls import PostgresCalls
+from app.db.postgres.statements import STATEMENTS
+from app.domain.errors import DatasetError, DatasetNotFoundError, TooLargeError
+from app.domain.jobs import (
+    DATASET_PAGE_ROWS,
+    DATASETS_OF_FILE,
+    MAX_CELL_CHARACTERS,
+    MAX_DATASET_BYTES,
+    MAX_DATASET_COLUMNS,
+    MAX_DATASET_ROWS,
+    MAX_DETECTED_BYTES,
+    Dataset,
+)
+from app.domain.json_values import check_storable, dump_storable, storable_text
+
+INSERT_SECONDS: Final = 300.0
+BATCH_ROWS: Final = 1_000
+
+
+class PostgresDatasets(PostgresCalls):
+    """The part of `DBInterface` about datasets."""
+
+    async def insert_dataset(
+        self,
+        name: str,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        sha256: str,
+        detected: Mapping[str, Any],
+    ) -> Dataset:
+        """See DBInterface."""
+        check_storable({"name": name, "columns": list(columns)})
+        if len(columns) > MAX_DATASET_COLUMNS:
+            raise DatasetError(f"{len(columns)} columns; at most {MAX_DATASET_COLUMNS} are stored")
+        found = dump_storable(dict(detected), "detected", MAX_DETECTED_BYTES)
+        key = UUID(new_id())
+        checked = _checked(columns, rows)
+        row_count = 0
+        async with self._borrowed(INSERT_SECONDS) as connection:
+            try:
+                await connection.execute("begin")
+                await connection.execute(
+                    STATEMENTS["insert_dataset"].sql,
+                    key,
+                    name,
+                    bytes.fromhex(sha256),
+                    found,
+                    list(columns),
+                )
+                while batch := list(islice(checked, BATCH_ROWS)):
+                    numbered = [(key, row_count + n, cells) for n, cells in enumerate(batch, 1)]
+                    await connection.executemany(STATEMENTS["insert_dataset_row"].sql, numbered)
+                    row_count += len(batch)
+                await connection.execute(STATEMENTS["close_dataset"].sql, key, row_count)
+                await connection.execute("commit")
+            except asyncpg.PostgresError:
+                # As `_borrowed` does after every other error: the server rolls back what its client
+                # left, and asking it to could wait for long.
+                connection.terminate()
+                raise
+        return Dataset(str(key), name, tuple(columns), row_count, dict(detected), sha256)
+
+    async def get_dataset(self, dataset_id: str) -> Dataset:
+        """See DBInterface."""
+        row = await self._fetch_row("get_dataset", as_uuid(dataset_id))
+        if row is None:
+            raise DatasetNotFoundError(dataset_id)
+        return _dataset(row)
+
+    async def list_datasets_of_file(self, sha256: str) -> list[Dataset]:
+        """See DBInterface."""
+        rows = await self._fetch_all(
+            "list_datasets_of_file", bytes.fromhex(sha256), DATASETS_OF_FILE
+        )
+        return [_dataset(row) for row in rows]
+
+    async def list_dataset_rows(
+        self, dataset_id: str, positions: Sequence[int], *, after_row: int = 0
+    ) -> list[tuple[int, list[str]]]:
+        """See DBInterface."""
+        from_one = [position + 1 for position in positions]
+        rows = await self._fetch_all(
+            "list_dataset_rows", as_uuid(dataset_id), from_one, after_row, DATASET_PAGE_ROWS
+        )
+        return [(row["row_no"], row["cells"]) for row in rows]
+
+
+def _dataset(row: asyncpg.Record) -> Dataset:
+    return Dataset(
+        id=row["id"],
+        name=row["name"],
+        columns=tuple(row["columns"]),
+        row_count=row["row_count"],
+        detected=json.loads(row["detected"]),
+        sha256=row["sha256"],
+    )
+
+
+def _checked(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+    """The rows as they come, each held to the bounds."""
+    size_bytes = 0
+    for row_no, row in enumerate(rows, start=1):
+        if row_no > MAX_DATASET_ROWS:
+            raise DatasetError(f"more than {MAX_DATASET_ROWS} rows; split the file")
+        if len(row) != len(columns):
+            raise DatasetError(f"row {row_no}: {len(row)} cells under {len(columns)} columns")
+        for column, cell in zip(columns, row, strict=True):
+            if len(cell) > MAX_CELL_CHARACTERS:
+                raise DatasetError(
+                    f"row {row_no}, column {column!r}: a cell of {len(cell)} characters; "
+                    f"at most {MAX_CELL_CHARACTERS}"
+                )
+            if storable_text(cell, len(cell)) != cell:
+                raise DatasetError(
+                    f"row {row_no}, column {column!r}: NUL or a lone surrogate, which cannot be "
+                    "stored"
+                )
+            size_bytes += len(cell.encode())
+        if size_bytes > MAX_DATASET_BYTES:
+            raise TooLargeError(f"a dataset up to row {row_no}", size_bytes, MAX_DATASET_BYTES)
+        yield list(row)
