@@ -12,23 +12,21 @@ from typing import Any, Protocol
 
 from app.domain.jobs import (
     Attempt,
-    CallUsage,
     Claim,
     ClaimedJob,
-    Dataset,
     Job,
     JobOptions,
     JobStatus,
     LogLine,
     Milestone,
     NodeInfo,
-    PaidCall,
     Progress,
     RunningJob,
     Usage,
     WakeUp,
 )
 from app.domain.lifecycle import Verdict
+from app.domain.sharing import CallUsage, Dataset, PaidCall
 
 
 class DBInterface(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
-from app.domain.jobs import CallUsage, Dataset
+from app.domain.sharing import CallUsage, Dataset
 
 # JSON as the json module gives it: dict, list, str, int, float, bool or None.
 Json = Any

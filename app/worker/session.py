@@ -27,16 +27,10 @@ from app.domain.errors import (
     NothingToDoError,
     RetryLaterError,
 )
-from app.domain.jobs import (
-    MAX_CHECKPOINT_BYTES,
-    CallUsage,
-    ClaimedJob,
-    Dataset,
-    Progress,
-    Usage,
-)
+from app.domain.jobs import MAX_CHECKPOINT_BYTES, ClaimedJob, Progress, Usage
 from app.domain.json_values import dump_storable, storable_text
 from app.domain.lifecycle import Verdict
+from app.domain.sharing import CallUsage, Dataset
 from app.loops import retry_delay_seconds
 from app.worker.logs import LogBuffer
 from app.worker.shared import SharedStore

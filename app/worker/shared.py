@@ -13,16 +13,16 @@ from typing import Any, Final, Protocol, TypeVar
 
 from app.db.interface import DBInterface
 from app.domain.errors import CallKeyError, DatasetError
-from app.domain.jobs import (
+from app.domain.jobs import Claim
+from app.domain.json_values import dump_storable, storable_text, with_storable_texts
+from app.domain.sharing import (
     MAX_CALL_ANSWER_BYTES,
     MAX_CALL_COST,
     MAX_CALL_TOKENS,
     CallUsage,
-    Claim,
     Dataset,
     PaidCall,
 )
-from app.domain.json_values import dump_storable, storable_text, with_storable_texts
 
 MAX_NAME_CHARACTERS: Final = 200
 # How long a job that is to end may go on storing what it has paid for.

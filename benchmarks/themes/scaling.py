@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
-from app.domain.jobs import CallUsage
+from app.domain.sharing import CallUsage
 from benchmarks.harness.figures import show_machine
 from benchmarks.themes import measured
 from benchmarks.themes.all import SETS

@@ -13,17 +13,9 @@ from hypothesis.vendor.pretty import RepresentationPrinter
 
 from app.db.ids import new_id
 from app.domain.errors import IllegalTransitionError, LeaseLostError
-from app.domain.jobs import (
-    AttemptOutcome,
-    Claim,
-    JobOptions,
-    JobStatus,
-    LogLine,
-    PaidCall,
-    Progress,
-    Usage,
-)
+from app.domain.jobs import AttemptOutcome, Claim, JobOptions, JobStatus, LogLine, Progress, Usage
 from app.domain.lifecycle import JobEvent, Verdict
+from app.domain.sharing import PaidCall
 
 
 class _Named:

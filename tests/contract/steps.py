@@ -14,11 +14,11 @@ from app.domain.jobs import (
     JobOptions,
     LogLine,
     NodeInfo,
-    PaidCall,
     Progress,
     RunningJob,
 )
 from app.domain.lifecycle import Completed, Raised, Released, decide
+from app.domain.sharing import PaidCall
 
 PROGRESS = Progress(0.5, "middle", "half way")
 LINE = LogLine(1, 20, "stdout", "a line", datetime.now(UTC))

@@ -11,7 +11,7 @@ from contract.stores import ROW_LOCKS, Store
 from app.db.ids import new_id
 from app.db.interface import DBInterface
 from app.domain.errors import TooLargeError
-from app.domain.jobs import MAX_CALL_ANSWER_BYTES, CallUsage
+from app.domain.sharing import MAX_CALL_ANSWER_BYTES, CallUsage
 
 PAID = CallUsage(CALL.stage, CALL.model, 1, 0, 120, 30, 0.0015)
 

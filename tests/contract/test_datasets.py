@@ -15,7 +15,7 @@ from app.domain.errors import (
     InvalidJsonError,
     TooLargeError,
 )
-from app.domain.jobs import (
+from app.domain.sharing import (
     DATASET_PAGE_ROWS,
     DATASETS_OF_FILE,
     MAX_CELL_CHARACTERS,

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from support.fake_llm import FakeLLM
 
 from app.domain.errors import TooLargeError
-from app.domain.jobs import MAX_CALL_ANSWER_BYTES, CallUsage
+from app.domain.sharing import MAX_CALL_ANSWER_BYTES, CallUsage
 from app.pipelines.llm.asking import LLM
 from app.pipelines.llm.concurrency import AdaptiveLimit
 from app.pipelines.llm.http_client import HTTPClient

@@ -11,7 +11,7 @@ import pytest
 from llm.doubles import CHAT, MODEL, QUESTION, Pauses, retrying, settings_for
 from support.fake_llm import EMPTY_CHOICES, FakeLLM, Held, Raw, Said, Status
 
-from app.domain.jobs import MAX_CALL_TOKENS
+from app.domain.sharing import MAX_CALL_TOKENS
 from app.pipelines.llm import http_client, transport
 from app.pipelines.llm.http_client import HTTPClient
 from app.pipelines.llm.interface import Chat, LLMSettings, LLMUnavailableError, Message

@@ -9,7 +9,7 @@ import pytest
 from app.db.postgres.adapter import PostgresJobsDB
 from app.db.postgres.statements import STATEMENTS
 from app.domain.errors import DatabaseUnavailableError
-from app.domain.jobs import Dataset
+from app.domain.sharing import Dataset
 
 SHA256 = "ab" * 32
 

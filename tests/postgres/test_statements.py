@@ -10,7 +10,8 @@ import asyncpg
 import pytest
 
 from app.db.postgres.statements import STATEMENTS, Statement
-from app.domain.jobs import Attempt, CallUsage, ClaimedJob, Job, LogLine, Milestone, RunningJob
+from app.domain.jobs import Attempt, ClaimedJob, Job, LogLine, Milestone, RunningJob
+from app.domain.sharing import CallUsage
 
 # Statements whose rows are handed to a dataclass, in the order of its fields.
 FILLS: dict[str, type[Any]] = {

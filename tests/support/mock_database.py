@@ -13,23 +13,21 @@ from app.db.ids import new_id
 from app.domain.errors import DatasetNotFoundError, JobNotFoundError
 from app.domain.jobs import (
     Attempt,
-    CallUsage,
     Claim,
     ClaimedJob,
-    Dataset,
     Job,
     JobOptions,
     JobStatus,
     LogLine,
     Milestone,
     NodeInfo,
-    PaidCall,
     Progress,
     RunningJob,
     Usage,
     WakeUp,
 )
 from app.domain.lifecycle import Verdict
+from app.domain.sharing import CallUsage, Dataset, PaidCall
 
 
 def claimed_job(**changes: Any) -> ClaimedJob:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from app.domain.errors import DatasetError, DatasetNotFoundError, JobCancelledError
-from app.domain.jobs import CallUsage, Dataset, PaidCall
+from app.domain.sharing import CallUsage, Dataset, PaidCall
 
 
 class BrokenOffError(Exception):

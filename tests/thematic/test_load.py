@@ -8,7 +8,7 @@ import pytest
 from thematic.recording import RecordingContext
 
 from app.domain.errors import DatasetError
-from app.domain.jobs import Dataset
+from app.domain.sharing import Dataset
 from app.pipelines.thematic.load import MAX_GROUP_NAME, MAX_GROUPS, Answers, asked, load
 from app.pipelines.thematic.parameters import ParameterError, parse_request
 

@@ -25,21 +25,15 @@ from app.domain.errors import (
     LeaseLostError,
     TooLargeError,
 )
-from app.domain.jobs import (
+from app.domain.jobs import Attempt, AttemptOutcome, Cause, Claim, LogLine, Progress, Usage
+from app.domain.lifecycle import Completed, Verdict, decide
+from app.domain.sharing import (
     MAX_CALL_ANSWER_BYTES,
     MAX_CALL_COST,
     MAX_CALL_TOKENS,
-    Attempt,
-    AttemptOutcome,
-    Cause,
-    Claim,
     Dataset,
-    LogLine,
     PaidCall,
-    Progress,
-    Usage,
 )
-from app.domain.lifecycle import Completed, Verdict, decide
 from app.pipelines.interface import PipelineContext
 from app.worker import session as module
 from app.worker import shared

@@ -24,13 +24,11 @@ from app.domain.errors import (
 )
 from app.domain.jobs import (
     INLINE_PAYLOAD_BYTES,
-    MAX_CALL_ANSWER_BYTES,
     MAX_CHECKPOINT_BYTES,
     MAX_METADATA_BYTES,
     MAX_PAYLOAD_BYTES,
     Attempt,
     AttemptOutcome,
-    CallUsage,
     Cause,
     Claim,
     ClaimedJob,
@@ -40,7 +38,6 @@ from app.domain.jobs import (
     LogLine,
     Milestone,
     NodeInfo,
-    PaidCall,
     Progress,
     RunningJob,
     Usage,
@@ -48,6 +45,7 @@ from app.domain.jobs import (
 )
 from app.domain.json_values import check_size, check_storable, dump_storable
 from app.domain.lifecycle import JobEvent, Verdict
+from app.domain.sharing import MAX_CALL_ANSWER_BYTES, CallUsage, PaidCall
 from app.telemetry import Telemetry, default_telemetry
 
 MAX_POOL_CONNECTIONS: Final = 8

@@ -16,7 +16,8 @@ from app.db.ids import as_uuid, new_id
 from app.db.postgres.calls import PostgresCalls
 from app.db.postgres.statements import STATEMENTS
 from app.domain.errors import DatasetError, DatasetNotFoundError, TooLargeError
-from app.domain.jobs import (
+from app.domain.json_values import check_storable, dump_storable, storable_text
+from app.domain.sharing import (
     DATASET_PAGE_ROWS,
     DATASETS_OF_FILE,
     MAX_CELL_CHARACTERS,
@@ -26,7 +27,6 @@ from app.domain.jobs import (
     MAX_DETECTED_BYTES,
     Dataset,
 )
-from app.domain.json_values import check_storable, dump_storable, storable_text
 
 INSERT_SECONDS: Final = 300.0
 BATCH_ROWS: Final = 1_000

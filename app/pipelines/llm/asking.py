@@ -21,7 +21,7 @@ from uuid import uuid4
 from pydantic import BaseModel, Field
 
 from app.domain.errors import TooLargeError
-from app.domain.jobs import CallUsage
+from app.domain.sharing import CallUsage
 from app.pipelines.llm import structured
 from app.pipelines.llm.budget import Budget, Cost
 from app.pipelines.llm.flights import Flights, in_any_case

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from app.domain.jobs import CallUsage
+from app.domain.sharing import CallUsage
 from app.pipelines.llm.interface import (
     EMBED_STAGE,
     BudgetExceededError,

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.jobs import MAX_CALL_TOKENS
+from app.domain.sharing import MAX_CALL_TOKENS
 from app.pipelines.llm.budget import tokens_in
 from app.pipelines.llm.concurrency import AdaptiveLimit
 from app.pipelines.llm.interface import LLMError

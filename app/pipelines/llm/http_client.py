@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from app.domain.jobs import MAX_CALL_TOKENS
+from app.domain.sharing import MAX_CALL_TOKENS
 from app.pipelines.llm.budget import tokens_in
 from app.pipelines.llm.concurrency import AdaptiveLimit
 from app.pipelines.llm.interface import Chat, Completion, LLMSettings, OnFailedTry

@@ -1,0 +1,75 @@
+"""What jobs share: answers of paid calls with what they cost, and datasets; and their bounds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+# The answer of one paid call; far above what a model writes in one go.
+MAX_CALL_ANSWER_BYTES: Final = 1024 * 1024
+# What a call is said to have used is its server's word; no true figure comes near these.
+MAX_CALL_TOKENS: Final = 10**9
+MAX_CALL_COST: Final = 10**6
+MAX_DATASET_BYTES: Final = 64 * 1024 * 1024
+MAX_DATASET_ROWS: Final = 200_000
+MAX_DATASET_COLUMNS: Final = 1_000
+MAX_CELL_CHARACTERS: Final = 100_000
+DATASET_PAGE_ROWS: Final = 1_000
+# The same file may be stored as often as its reader changes.
+DATASETS_OF_FILE: Final = 100
+# What was found out about a dataset's file.
+MAX_DETECTED_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PaidCall:
+    """A finished call that cost something, to be kept for every job.
+
+    Attributes:
+        key: sha256, hexadecimal, over everything that the answer depends on.
+        answer: JSON text.
+        cost: in the currency of the caller's prices.
+    """
+
+    key: str
+    answer: str
+    stage: str
+    model: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CallUsage:
+    """What a job's calls of one stage and model cost, columns in the statement's order.
+
+    Attributes:
+        calls: that the job paid for, in all its attempts.
+        cached_calls: that found their answers kept.
+    """
+
+    stage: str
+    model: str
+    calls: int
+    cached_calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A stored table of texts.
+
+    Attributes:
+        detected: what was found out about the file it came from (encoding, header rows, dropped
+            personal columns, questions by column), as JSON.
+        sha256: of that file, hexadecimal.
+    """
+
+    id: str
+    name: str
+    columns: tuple[str, ...]
+    row_count: int
+    detected: Mapping[str, Any]
+    sha256: str
