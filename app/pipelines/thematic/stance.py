@@ -14,7 +14,8 @@ from pydantic import BaseModel
 from app.pipelines.llm import LLMError
 from app.pipelines.llm.parts import in_parts
 from app.pipelines.thematic.asker import Asker
-from app.pipelines.thematic.assign import STANCES, Assigned
+from app.pipelines.thematic.assign import Assigned
+from app.pipelines.thematic.choosing import STANCES
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.prepare import Prepared
