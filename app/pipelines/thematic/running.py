@@ -32,9 +32,10 @@ from app.pipelines.thematic import (
     wording,
 )
 from app.pipelines.thematic.asker import Asker, Sparing
+from app.pipelines.thematic.basis import shared_settings, stage_settings
 from app.pipelines.thematic.endpoint import Endpoint
 from app.pipelines.thematic.milestones import Basis, Cost, Milestones, Report
-from app.pipelines.thematic.parameters import Request, shared_settings, stage_settings
+from app.pipelines.thematic.parameters import Request
 from app.pipelines.thematic.prompts import Survey
 from app.pipelines.thematic.reaching import place
 
