@@ -27,7 +27,8 @@ from app.pipelines.llm.interface import (
 from app.pipelines.llm.quoting import as_data
 
 if TYPE_CHECKING:
-    from app.pipelines.llm.asking import LLM, CallStore, open_llm
+    from app.pipelines.llm.asking import LLM, CallStore
+    from app.pipelines.llm.opening import open_llm
     from app.pipelines.llm.parts import in_parts
 
 __all__ = [
@@ -50,7 +51,7 @@ __all__ = [
     "open_llm",
 ]
 
-_LATER = {"LLM": "asking", "CallStore": "asking", "open_llm": "asking", "in_parts": "parts"}
+_LATER = {"LLM": "asking", "CallStore": "asking", "open_llm": "opening", "in_parts": "parts"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.pipelines.interface import PipelineContext
-from app.pipelines.llm.asking import LLM, PROBE_STAGE, open_llm
+from app.pipelines.llm.asking import LLM, PROBE_STAGE
 from app.pipelines.llm.budget import Cost as Foreseen
 from app.pipelines.llm.embeddings import EmbeddingsSettings
+from app.pipelines.llm.opening import open_llm
 from app.pipelines.thematic import (
     assign,
     codebook,
