@@ -51,9 +51,10 @@ def labelled(request: Request, made: Outcomes) -> Labelling:
     if made.lost is not None:
         reasons.append(made.lost)
     if parameters.llm is not None and labels.lost is None:
-        for kind, of in (("themes", labels.sources), ("sub-themes", labels.subsources)):
+        for kind, of in (("theme", labels.sources), ("sub-theme", labels.subsources)):
             if by_keywords := of.count("keywords"):
-                reasons.append(f"the LLM had no usable name for {by_keywords} {kind}")
+                them = kind if by_keywords == 1 else f"{kind}s"
+                reasons.append(f"the LLM had no usable name for {by_keywords} {them}")
     wished = parameters.mode != "keywords" and not parameters.codebook
     has_asked = any(cost.asked for cost in made.costs.values())
     asked = parameters.llm.model if parameters.llm is not None and has_asked else None
