@@ -89,9 +89,6 @@ class Theme(Part):
     separation: float | None = Field(
         description="How much nearer its answers are to it than to the next theme, -1 to 1."
     )
-    stability: float | None = Field(
-        description="How well it is found again in samples of the answers, 0 to 1."
-    )
     quotes: list[Quote] = Field(description="The most typical first, unlike each other.")
 
 

@@ -301,7 +301,6 @@ class _Themes:
                 "unique_texts": len({wordings[row] for row in rows}),
                 "by_group": self._by_group(rows),
                 "stance": self._stance(rows, theme),
-                "stability": None,
             }
         )
 
