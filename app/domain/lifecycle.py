@@ -130,6 +130,11 @@ class NotConnected:
 
 
 @dataclass(frozen=True, slots=True)
+class Unanswered:
+    """The database's answer to the claim got lost, so nothing ran; the attempt is refunded."""
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupted:
     """Somebody outside asked the worker to end (SIGTERM); counted like a lost node."""
 
@@ -169,6 +174,7 @@ Outcome = (
     | Died
     | NotStarted
     | NotConnected
+    | Unanswered
     | Interrupted
     | Overran
     | Cancelled
@@ -256,6 +262,14 @@ def decide(outcome: Outcome, job: AttemptBudget, jitter: float | None = None) ->
                 Cause.START_FAILED,
                 error=ErrorInfo("WorkerNotConnected", description),
                 delay_seconds=backoff_seconds(1, jitter),
+                attempt_change=-1,
+            )
+        case Unanswered():
+            return _verdict(
+                JobEvent.RELEASED,
+                AttemptOutcome.RELEASED,
+                Cause.START_FAILED,
+                error=ErrorInfo("ClaimUnanswered", "the answer to this claim got lost"),
                 attempt_change=-1,
             )
         case Interrupted(description):

@@ -15,8 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from app.db.interface import DBFactory, DBInterface
-from app.domain.errors import DatabaseUnavailableError
-from app.domain.jobs import Cause, ClaimedJob, Registration, WakeUp
+from app.domain.jobs import Cause, Registration, WakeUp
 from app.domain.lifecycle import (
     Died,
     Interrupted,
@@ -25,11 +24,10 @@ from app.domain.lifecycle import (
     NotStarted,
     Outcome,
     Released,
-    free_slots,
 )
-from app.loops import Backoff, PeriodicLoop
+from app.loops import PeriodicLoop
 from app.orchestrator import recovery
-from app.orchestrator.claiming import Launches, UnansweredClaims
+from app.orchestrator.claiming import Claimer
 from app.orchestrator.ending import (
     FINAL_SECONDS,
     bounded,
@@ -78,7 +76,6 @@ class QueueManager:
     ) -> None:
         self.db: DBInterface = db_factory()
         self._db_impl_factory_for_worker: DBFactory = worker_db_factory or db_factory
-        self._pipelines = pipelines or {}
         self._options = options or ManagerOptions()
         self._telemetry = telemetry or default_telemetry()
         self._launcher = WorkerLauncher(
@@ -101,23 +98,30 @@ class QueueManager:
             self._telemetry,
             tree_memory_bytes,
         )
-        self._launches = Launches()
-        self._unanswered = UnansweredClaims()
         self._reaper = Reaper(self._settlements, self._telemetry, self._judge)
+        self._claimer = Claimer(
+            self.db,
+            pipelines or {},
+            self._options,
+            self._launcher,
+            self._running_processes,
+            self._reaper,
+            self._settlements,
+            self._telemetry,
+            on_process_end=self._on_process_end,
+        )
         self._watchdog = Watchdog(
             self.db,
             self._lease,
             self._running_processes,
-            self._launches,
-            self._unanswered,
+            self._claimer.launches,
+            self._claimer.unanswered,
             self._reaper,
             self._settlements,
             self._telemetry,
             judge=self._judge,
             results_first_seconds=RESULTS_FIRST_SECONDS,
         )
-        # A node that cannot start processes must not use up the queue.
-        self._starting = Backoff(first_seconds=1.0)
         self._is_draining = False
         self._grace_end = 0.0
         self._drained = asyncio.Event()
@@ -205,7 +209,7 @@ class QueueManager:
         self._is_draining = True
         self._drained.set()
         self._grace_end = time.monotonic() + self._options.shutdown_grace_seconds
-        self._launches.give_up(Released())
+        self._claimer.launches.give_up(Released())
         self._telemetry.emit("manager.draining", running=len(self._running_processes))
 
     async def stop(self) -> None:
@@ -264,85 +268,11 @@ class QueueManager:
                 self._watching.wake()
 
     async def _listen_once(self) -> int:
-        """Reap, then claim and spawn a job for each free slot; how many were claimed."""
+        """Reap, then claim and start a job for each free slot; how many were claimed."""
         await self._reap_finished()
         if self._is_draining:
             return 0
-        if self._unanswered.is_due:
-            await self._give_back_unanswered()
-        free = await self._free_slots()
-        if free == 0:
-            return 0
-        try:
-            with self._launches.asking():
-                claimed = await self.db.claim_pending_jobs(
-                    self.node_id, free, tuple(self._pipelines)
-                )
-                self._launches.begin(job.claim for job in claimed)
-        except DatabaseUnavailableError:
-            self._unanswered.note()
-            raise
-        if self._is_draining:
-            # The claim was under way when it began.
-            self._launches.give_up(Released())
-        try:
-            for job in claimed:
-                self._telemetry.emit(
-                    "job.claimed", job=job.id, pipeline=job.pipeline, attempt=job.attempt
-                )
-                await self._spawn_worker(job)
-        finally:
-            # What a cancellation leaves has no process; watchdog or shutdown give it back.
-            self._launches.clear()
-        return len(claimed)
-
-    async def _give_back_unanswered(self) -> None:
-        """Release what a call without an answer may have claimed: it never ran.
-
-        Only this loop claims, so a running row without a process, past or present, is such a one.
-        """
-        for row in await self.db.list_running_jobs(self.node_id):
-            here = {worker.job.claim for worker in self._running_processes.values()}
-            if row.claim not in here | self._reaper.claims and row.claim not in self._settlements:
-                await self._settlements.settle(row.claim, row, Released())
-        self._unanswered.note_given_back()
-
-    async def _free_slots(self) -> int:
-        here = len(self._running_processes)
-        if here >= self._options.max_concurrent_jobs or self._starting.is_pausing:
-            return 0
-        # The database may know of more: claims whose answer got lost, ends not yet settled.
-        running = await self.db.count_running_jobs(self.node_id)
-        return free_slots(self._options.max_concurrent_jobs, max(running, here))
-
-    async def _spawn_worker(self, job: ClaimedJob) -> None:
-        """Start the job's process; where none comes up, give the job back with the reason."""
-        if reason := self._launches.reason(job.claim):
-            await self._settlements.settle(job.claim, job, reason)
-            self._launches.end(job.claim)
-            return
-        try:
-            registration = self._pipelines[job.pipeline]
-            job = job.within(registration.limits.or_else(self._options.default_limits))
-            worker = await self._launcher.launch(job, registration)
-        except Exception as error:  # noqa: BLE001  whatever it is: no process, so back with the job
-            self._telemetry.emit("worker.start_failed", job=job.id, reason=repr(error))
-            self._starting.note_failure()
-            outcome = self._launches.reason(job.claim) or NotStarted(str(error))
-            await self._settlements.settle(job.claim, job, outcome)
-            self._launches.end(job.claim)
-            return
-        self._starting.note_success()
-        # Claimed anew while its last process lives on here: that one has lost.
-        if (former := self._running_processes.get(job.id)) is not None:
-            former.kill()
-            self._reaper.begin(former)
-        self._running_processes[job.id] = worker
-        worker.watch(self._on_process_end)
-        self._telemetry.emit("worker.started", job=job.id, pid=worker.pid)
-        # While it started the node may have begun to drain, or lost its lease.
-        if reason := self._launches.end(job.claim):
-            worker.kill(reason)
+        return await self._claimer.fill(self.node_id, lambda: self._is_draining)
 
     def _on_process_end(self) -> None:
         self._process_ended.set()
@@ -369,7 +299,7 @@ class QueueManager:
         """The outcome as the node's state explains it."""
         match outcome:
             case NotConnected():
-                self._starting.note_failure()
+                self._claimer.note_failed_start()
             case Interrupted() | NotStarted() | Died(cause=Cause.WORKER_LOST) if self._is_draining:
                 # Who stops a service often signals all of its processes at once; and a start that
                 # was under way has been given up.
@@ -412,7 +342,7 @@ class QueueManager:
             self._telemetry.emit("node.lease_lost", node=self.node_id, killed=len(unfinished))
         for worker in unfinished:
             worker.kill(NodeLost(self.node_id))
-        self._launches.give_up(NodeLost(self.node_id))
+        self._claimer.launches.give_up(NodeLost(self.node_id))
 
     # -- shutdown -----------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from app.db.interface import DBInterface
 from app.domain.jobs import Claim, RunningJob
-from app.domain.lifecycle import Cancelled, NotStarted, Outcome, Released
+from app.domain.lifecycle import Cancelled, NotStarted, Outcome, Unanswered
 from app.orchestrator import recovery
 from app.orchestrator.claiming import Launches, UnansweredClaims
 from app.orchestrator.lease import NodeLease
@@ -68,7 +68,7 @@ class Watchdog:
             if row.claim not in self._settlements:
                 # Committed after its caller gave up, or lost on its way: it never ran.
                 orphan = NotStarted("no process runs this claim")
-                outcome = Released() if self._unanswered.explains(row) else self._judge(orphan)
+                outcome = Unanswered() if self._unanswered.explains(row) else self._judge(orphan)
                 await self._settlements.settle(row.claim, row, outcome)
         # After an outage every node looks lost, to all of them at once: what is already computed
         # gets time to be stored.

@@ -29,6 +29,7 @@ from app.domain.lifecycle import (
     Overran,
     Released,
     RetryAsked,
+    Unanswered,
 )
 
 _Choice = TypeVar("_Choice")
@@ -48,6 +49,7 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
     Died(Cause.EXIT_CODE, "exit code 70", exit_code=70),
     NotStarted("no memory"),
     NotConnected("no database"),
+    Unanswered(),
     Interrupted("SIGTERM"),
     Overran(Cause.TIMED_OUT, "ran for too long"),
     Cancelled(),

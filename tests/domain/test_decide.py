@@ -29,6 +29,7 @@ from app.domain.lifecycle import (
     Raised,
     Released,
     RetryAsked,
+    Unanswered,
     Verdict,
     backoff_seconds,
     decide,
@@ -57,6 +58,7 @@ ENDINGS: list[Outcome] = [
     Cancelled(),
     Released(),
     NotConnected("no connection"),
+    Unanswered(),
     GaveUp(ERROR),
     NothingToDo("all done yesterday"),
 ]
@@ -169,6 +171,16 @@ def test_a_job_waits_at_no_cost_when_its_worker_got_no_connection(budget: Budget
     assert (verdict.outcome, verdict.cause) == (AttemptOutcome.RELEASED, Cause.START_FAILED)
     assert (verdict.attempt_change, verdict.node_loss_change) == (-1, 0)
     assert verdict.delay_seconds == backoff_seconds(1, jitter=0.0)
+
+
+@pytest.mark.parametrize("budget", [Budget(1, 1), Budget(3, 3, MAX_NODE_LOSSES + 1)], ids=repr)
+def test_a_claim_whose_answer_got_lost_costs_nothing_and_is_due_at_once(budget: Budget) -> None:
+    verdict = decide(Unanswered(), budget)
+
+    assert (verdict.event, verdict.status) == (JobEvent.RELEASED, JobStatus.PENDING)
+    assert (verdict.outcome, verdict.cause) == (AttemptOutcome.RELEASED, Cause.START_FAILED)
+    assert (verdict.attempt_change, verdict.node_loss_change) == (-1, 0)
+    assert verdict.delay_seconds == 0.0
 
 
 @pytest.mark.parametrize("outcome", FAILURES, ids=repr)

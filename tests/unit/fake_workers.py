@@ -177,7 +177,8 @@ class Node:
             options=ManagerOptions(**{**defaults, **options}),
             telemetry=Telemetry([self.events.append]),
         )
-        self.manager._launcher = cast("WorkerLauncher", self.launcher)
+        launcher = cast("WorkerLauncher", self.launcher)
+        self.manager._launcher = self.manager._claimer._launcher = launcher
 
     def running(self, **job: Any) -> FakeWorker:
         """A worker that is there already."""

@@ -15,6 +15,7 @@ from app.domain.lifecycle import (
     Died,
     NodeLost,
     Overran,
+    Unanswered,
     Verdict,
     decide,
 )
@@ -369,7 +370,7 @@ async def test_a_claim_without_an_answer_is_asked_about_until_the_database_answe
 
     await node.manager._listen_once()
 
-    assert node.verdicts() == [(unknown.id, JobStatus.PENDING, Cause.SHUTDOWN)]
+    assert node.db.finished == [(unknown.claim, decide(Unanswered(), unknown))]
 
 
 # -- watching ---------------------------------------------------------------------------------
@@ -406,10 +407,10 @@ async def test_an_orphan_of_a_claim_without_an_answer_costs_nothing_when_it_is_c
     for _ in range(2):
         await node.manager._watch_once()
 
-    assert node.verdicts() == [
-        (rows[0].id, JobStatus.PENDING, Cause.SHUTDOWN),
-        (rows[1].id, JobStatus.PENDING, Cause.START_FAILED),
-    ]
+    of_that_call, of_none = node.db.finished
+    assert of_that_call == (rows[0].claim, decide(Unanswered(), rows[0]))
+    assert of_none[0] == rows[1].claim
+    assert (of_none[1].outcome, of_none[1].cause) == (AttemptOutcome.LOST, Cause.START_FAILED)
 
 
 async def test_a_row_is_no_orphan_while_its_end_waits_to_be_written() -> None:
@@ -666,10 +667,10 @@ async def test_a_claim_between_two_looks_at_the_rows_is_no_orphan() -> None:
     node.db.running_rows = [running_job(claimed_job(), node.manager.node_id)]
     await node.manager._watch_once()
 
-    before = node.manager._launches.look
-    with node.manager._launches.asking():
-        assert node.manager._launches.look is None
-    assert node.manager._launches.look != before
+    before = node.manager._claimer.launches.look
+    with node.manager._claimer.launches.asking():
+        assert node.manager._claimer.launches.look is None
+    assert node.manager._claimer.launches.look != before
 
 
 async def test_a_lost_claim_is_told_unless_the_worker_settled_it_itself() -> None:
