@@ -6,28 +6,28 @@ It must never compute, import a pipeline or touch a process.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 from fastapi import FastAPI, Request, Response
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, APIRouter
 
 from app import __version__
 from app.api.ending import EndsInTime, OpenRequests
+from app.api.health import HealthRoutes
+from app.api.managing import ManageRoutes
 from app.api.openapi import headers, install_openapi, problems
-from app.api.problems import RETRY_AFTER_SECONDS, Problem, install_problem_handlers
+from app.api.problems import RETRY_AFTER_SECONDS, install_problem_handlers
 from app.api.requests import OFF_LOOP_BYTES, BoundedRoute
+from app.api.results import ResultRoutes
 from app.api.schemas import (
     EnqueueRequest,
     EnqueueResponse,
-    HealthResponse,
     JobResponse,
-    JobStateResponse,
 )
-from app.db.ids import as_uuid
+from app.api.versions import beside, include_in_both
 from app.db.interface import DBInterface
 from app.domain.errors import InvalidJsonError, UnknownPipelineError
-from app.domain.jobs import MAX_PAYLOAD_BYTES, JobStatus, Registration
+from app.domain.jobs import MAX_PAYLOAD_BYTES, Registration
 from app.domain.json_values import dump_storable
 
 _DESCRIPTION: Final = """\
@@ -90,7 +90,6 @@ class WebServer:
             lifespan=self._lifespan,
             generate_unique_id_function=_operation_id,
         )
-        self.app.router.route_class = BoundedRoute
         self.app.add_middleware(EndsInTime, requests=self._open_requests)
         install_problem_handlers(self.app)
         self._add_routes()
@@ -118,7 +117,8 @@ class WebServer:
             yield
 
     def _add_routes(self) -> None:
-        add = self.app.add_api_route
+        router = APIRouter(route_class=BoundedRoute)
+        add = router.add_api_route
         add(
             "/enqueue",
             self.enqueue_post,
@@ -145,63 +145,13 @@ class WebServer:
             tags=["jobs"],
             responses=problems(404, 503),
         )
-        add(
-            "/jobs/{job_id}/result",
-            self.get_result,
-            methods=["GET"],
-            summary="Fetch what the pipeline returned",
-            tags=["jobs"],
-            response_class=Response,
-            responses={
-                200: {
-                    "description": "The stored result.",
-                    "content": {"application/json": {"schema": {}}},
-                },
-                **problems(404, 409, 503),
-            },
-        )
-        add(
-            "/jobs/{job_id}/cancel",
-            self.cancel_post,
-            methods=["POST"],
-            response_model=JobStateResponse,
-            summary="Cancel a job",
-            tags=["jobs"],
-            responses={
-                200: {"description": "The job is cancelled; nothing of it runs."},
-                202: {
-                    "model": JobStateResponse,
-                    "description": "Its processes are being ended; then it is cancelled.",
-                },
-                **problems(404, 409, 503),
-            },
-        )
-        add(
-            "/jobs/{job_id}/retry",
-            self.retry_post,
-            methods=["POST"],
-            response_model=JobStateResponse,
-            summary="Run an ended job again",
-            tags=["jobs"],
-            responses=problems(404, 409, 503),
-        )
-        add(
-            "/livez",
-            self.livez,
-            methods=["GET"],
-            response_model=HealthResponse,
-            summary="Is the process alive",
-            tags=["health"],
-        )
-        add(
-            "/readyz",
-            self.readyz,
-            methods=["GET"],
-            response_model=HealthResponse,
-            summary="May traffic come here",
-            tags=["health"],
-            responses=problems(503),
-        )
+        for area in (
+            ResultRoutes(self._db),
+            ManageRoutes(self._db),
+            HealthRoutes(self._db, lambda: self._is_ready),
+        ):
+            area.add_to(router)
+        include_in_both(self.app, router)
 
     async def enqueue_post(
         self, request: EnqueueRequest, response: Response, http: Request
@@ -215,7 +165,7 @@ class WebServer:
         if self._pipelines is not None and name is not None:
             options = self._pipelines[name].complete(options)
         job_id = await self._db.insert_pending_job(payload, options)
-        response.headers["Location"] = f"/jobs/{job_id}"
+        response.headers["Location"] = beside(http, f"/jobs/{job_id}")
         response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         return EnqueueResponse(id=job_id)
 
@@ -231,59 +181,6 @@ class WebServer:
             response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         return JobResponse.of(job, milestones)
 
-    async def get_result(self, job_id: str) -> Response:
-        """The result exactly as stored; 409 with the status while there is none."""
-        result = await self._db.get_result(job_id)
-        if result is not None:
-            return Response(result, media_type="application/json")
-        job = await self._db.get_job(job_id)
-        if job.status is JobStatus.COMPLETED and (
-            result := await self._db.get_result(job_id)  # it ended between the two looks
-        ):
-            return Response(result, media_type="application/json")
-        detail = f"job {job_id} is {job.status}" + (
-            f": {job.error.message}" if job.error is not None else ""
-        )
-        headers = {} if job.status.is_terminal else {"Retry-After": str(RETRY_AFTER_SECONDS)}
-        raise Problem(
-            HTTPStatus.CONFLICT, "no-result", detail, headers=headers, job_status=job.status
-        )
-
-    async def cancel_post(self, job_id: str, response: Response) -> JobStateResponse:
-        """End a job: a pending one at once, a running one with every process that it started.
-
-        It is `cancelled` only when they are gone.
-        Asking twice is harmless. A job that has completed or failed stays as it is (409); so does
-        a running one whose result is stored before its processes have ended.
-        """
-        status = await self._db.cancel_job(job_id)
-        if status is JobStatus.RUNNING:
-            response.status_code = HTTPStatus.ACCEPTED
-            response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-        return JobStateResponse(id=_canonical(job_id), status=status)
-
-    async def retry_post(self, job_id: str, response: Response) -> JobStateResponse:
-        """Make an ended job pending again under its id, with a fresh budget of attempts.
-
-        Attempts, milestones and logs so far stay. A failed or cancelled job goes on from its
-        checkpoints; a completed one starts over.
-        """
-        await self._db.retry_job(job_id)
-        job_id = _canonical(job_id)
-        response.headers["Location"] = f"/jobs/{job_id}"
-        return JobStateResponse(id=job_id, status=JobStatus.PENDING)
-
-    async def livez(self) -> HealthResponse:
-        """The event loop turns; the database is not asked."""
-        return HealthResponse()
-
-    async def readyz(self) -> HealthResponse:
-        """The database answers and the process is not about to stop."""
-        if not self._is_ready:
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", "starting or stopping")
-        await self._db.ping()
-        return HealthResponse()
-
 
 async def _storable(payload: dict[str, Any], body_bytes: int) -> str:
     try:
@@ -293,11 +190,6 @@ async def _storable(payload: dict[str, Any], body_bytes: int) -> str:
         return dump_storable(payload, "payload", MAX_PAYLOAD_BYTES)
     except InvalidJsonError as error:
         raise InvalidJsonError(f"/payload{error.pointer}", error.reason) from None
-
-
-def _canonical(job_id: str) -> str:
-    """The id as we write it, of one that the store has understood."""
-    return str(as_uuid(job_id) or job_id)
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -1,0 +1,79 @@
+"""Acting on jobs: end them, run them again."""
+
+from http import HTTPStatus
+
+from fastapi import Request, Response
+from fastapi.routing import APIRouter
+
+from app.api.openapi import problems
+from app.api.problems import RETRY_AFTER_SECONDS
+from app.api.schemas import JobStateResponse
+from app.api.versions import beside
+from app.db.ids import as_uuid
+from app.db.interface import DBInterface
+from app.domain.jobs import JobStatus
+
+
+class ManageRoutes:
+    """Routes that change a job after its submission."""
+
+    def __init__(self, db: DBInterface) -> None:
+        self._db = db
+
+    def add_to(self, router: APIRouter) -> None:
+        """Declare the routes."""
+        add = router.add_api_route
+        add(
+            "/jobs/{job_id}/cancel",
+            self.cancel_post,
+            methods=["POST"],
+            response_model=JobStateResponse,
+            summary="Cancel a job",
+            tags=["jobs"],
+            responses={
+                200: {"description": "The job is cancelled; nothing of it runs."},
+                202: {
+                    "model": JobStateResponse,
+                    "description": "Its processes are being ended; then it is cancelled.",
+                },
+                **problems(404, 409, 503),
+            },
+        )
+        add(
+            "/jobs/{job_id}/retry",
+            self.retry_post,
+            methods=["POST"],
+            response_model=JobStateResponse,
+            summary="Run an ended job again",
+            tags=["jobs"],
+            responses=problems(404, 409, 503),
+        )
+
+    async def cancel_post(self, job_id: str, response: Response) -> JobStateResponse:
+        """End a job: a pending one at once, a running one with every process that it started.
+
+        It is `cancelled` only when they are gone.
+        Asking twice is harmless. A job that has completed or failed stays as it is (409); so does
+        a running one whose result is stored before its processes have ended.
+        """
+        status = await self._db.cancel_job(job_id)
+        if status is JobStatus.RUNNING:
+            response.status_code = HTTPStatus.ACCEPTED
+            response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        return JobStateResponse(id=_canonical(job_id), status=status)
+
+    async def retry_post(self, job_id: str, response: Response, http: Request) -> JobStateResponse:
+        """Make an ended job pending again under its id, with a fresh budget of attempts.
+
+        Attempts, milestones and logs so far stay. A failed or cancelled job goes on from its
+        checkpoints; a completed one starts over.
+        """
+        await self._db.retry_job(job_id)
+        job_id = _canonical(job_id)
+        response.headers["Location"] = beside(http, f"/jobs/{job_id}")
+        return JobStateResponse(id=job_id, status=JobStatus.PENDING)
+
+
+def _canonical(job_id: str) -> str:
+    """The id as we write it, of one that the store has understood."""
+    return str(as_uuid(job_id) or job_id)
