@@ -15,7 +15,7 @@ from app.pipelines.thematic.words import is_stop, stem, tokens
 
 Answer = Callable[[Mapping[str, Any]], Any]
 
-COMPLAINTS = frozenset({"full", "cost", "far", "cold", "bland", "late"})
+COMPLAINTS = frozenset({"full", "cost", "far", "cold", "bland", "late", "bad"})
 
 
 class Coder:

@@ -8,7 +8,7 @@ import pytest
 from thematic.coder import Coder, asker, good, lying
 
 from app.pipelines.llm import LLMUnavailableError
-from app.pipelines.thematic.assign import Assigned
+from app.pipelines.thematic.assigned import Assigned
 from app.pipelines.thematic.counting import Tables, theme_id
 from app.pipelines.thematic.figures import wrong_figures
 from app.pipelines.thematic.insights import Insights, Sentence, insights, sizes

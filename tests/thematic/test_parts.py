@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from app.pipelines.thematic.assign import Assigned
+from app.pipelines.thematic.assigned import Assigned
 from app.pipelines.thematic.joining import joined
 from app.pipelines.thematic.parts import LONG, MAX_PARTS, PART, TAIL, Span, cut
 

@@ -11,7 +11,7 @@ from thematic.test_assign import FULL, assigned, labelled
 from thematic.test_name import Material, quiet
 
 from app.pipelines.llm import LLMUnavailableError
-from app.pipelines.thematic.assign import Assigned
+from app.pipelines.thematic.assigned import Assigned
 from app.pipelines.thematic.parameters import Parameters
 from app.pipelines.thematic.prompts import Survey
 from app.pipelines.thematic.stance import Stances, stance, untold
@@ -46,7 +46,7 @@ async def test_else_pairs_of_answer_and_theme_are_asked_in_batches() -> None:
     outcome = await assigned(coder, given, NAME)
     told = await stances(coder, given, outcome.of)
     pairs = sum(len(each.themes) for each in outcome.of)
-    assert coder.calls["stance"] == -(-pairs // 20)
+    assert coder.calls["stance"] == 2 + -(-pairs // 18)
     assert told.unknown == 0
     for text, each, said in zip(given.prepared.texts, outcome.of, told.of, strict=True):
         assert said == [expected(text)] * len(each.themes)

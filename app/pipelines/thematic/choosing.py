@@ -43,6 +43,7 @@ class Question:
 
     def __init__(self, labels: Labels, survey: Survey) -> None:
         self._survey = survey
+        self.names = labels.names
         self._themes = [
             {"name": name, "description": description or ", ".join(keywords[:5])}
             for name, description, keywords in zip(

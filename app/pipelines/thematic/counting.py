@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.pipelines.thematic.assign import Assigned
+from app.pipelines.thematic.assigned import Assigned
 from app.pipelines.thematic.joining import joined
 from app.pipelines.thematic.load import Answers
 from app.pipelines.thematic.prepare import Prepared, spans

@@ -7,7 +7,10 @@ from typing import Final
 from app.pipelines.llm.budget import Budget, Cost
 from app.pipelines.llm.budget import estimate as priced
 from app.pipelines.llm.interface import BudgetExceededError, LLMSettings
-from app.pipelines.thematic import assign, name, stance
+from app.pipelines.thematic import by_model, name, stance
+from app.pipelines.thematic.assigned import Assignments
+from app.pipelines.thematic.controls import CALLS as CONTROL_CALLS
+from app.pipelines.thematic.controls import room
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.parameters import Parameters
 
@@ -38,10 +41,9 @@ def estimate(
         questions.append(_naming(themes, len(found.parent_of), length))
         questions.append((1, float(_THEME * themes), 200.0))
     if parameters.mode == "full":
-        questions += _assigning(len(texts), themes, length, batch or assign.BATCHES[0])
+        questions += _assigning(len(texts), themes, length, batch or by_model.BATCHES[0])
     elif parameters.stance:
-        pairs = stance.PAIRS_PER_CALL
-        questions.append((math.ceil(len(texts) / pairs), pairs * (length + 60), pairs * 20.0))
+        questions += _taking_stances(len(texts), length)
     total = Cost()
     for calls, shown, answered in questions:
         total += priced(parameters.llm, calls, _TASK + round(shown), round(answered))
@@ -67,7 +69,7 @@ def is_held(expected: Cost, settings: LLMSettings) -> bool:
 
 
 def warnings(
-    texts: Sequence[str], found: Discovered, parameters: Parameters, made: assign.Assignments
+    texts: Sequence[str], found: Discovered, parameters: Parameters, made: Assignments
 ) -> list[dict[str, str]]:
     """That the budget is too small where it is, by what the calibration showed of batches."""
     batch = made.batch if made.agreements else None
@@ -90,13 +92,19 @@ def told(expected: Cost) -> str:
 def _assigning(
     texts: int, themes: int, length: float, batch: int
 ) -> list[tuple[int, float, float]]:
-    singly = min(texts, assign.CALIBRATED_ON)
-    batches = math.ceil((texts - singly) / batch)
+    singly = min(texts, by_model.CALIBRATED_ON)
+    batches = math.ceil((texts - singly) / room(batch))
     if texts > singly:
-        tried = [size for size in assign.BATCHES if size >= batch]
-        batches += sum(math.ceil(singly / size) for size in tried)
+        tried = [size for size in by_model.BATCHES if size >= batch]
+        batches += sum(math.ceil(singly / room(size)) for size in tried) + CONTROL_CALLS
     shown = float(_THEME * themes)
     return [
         (singly, shown + length, float(_JUDGED)),
         (batches, shown + batch * length, float(batch * _JUDGED)),
     ]
+
+
+def _taking_stances(texts: int, length: float) -> list[tuple[int, float, float]]:
+    pairs = stance.PAIRS_PER_CALL
+    calls = math.ceil(texts / room(pairs)) + CONTROL_CALLS
+    return [(calls, pairs * (length + 60), pairs * 20.0)]

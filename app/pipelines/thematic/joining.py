@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from app.pipelines.thematic.assign import Assigned
+from app.pipelines.thematic.assigned import Assigned
 from app.pipelines.thematic.parts import Span
 
 MIXED: Final = "mixed"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.pipelines.llm.budget import Cost as Foreseen
-from app.pipelines.thematic.assign import Assignments
+from app.pipelines.thematic.assigned import Assignments
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.embed import Embedded
 from app.pipelines.thematic.insights import Insights

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.domain.errors import HaulageError
-from app.pipelines.thematic.assign import Assigned
+from app.pipelines.thematic.assigned import Assigned
 from app.pipelines.thematic.choosing import STANCES
 from app.pipelines.thematic.codebook import suggested_names
 from app.pipelines.thematic.counting import Tables, tables, theme_id

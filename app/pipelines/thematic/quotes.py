@@ -14,7 +14,7 @@ from typing import Final, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from app.pipelines.thematic.assign import Assigned, Assignments
+from app.pipelines.thematic.assigned import Assigned, Assignments
 from app.pipelines.thematic.counting import Tables, tables
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.embed import Embedded

@@ -33,6 +33,7 @@ from app.pipelines.thematic import (
     wording,
 )
 from app.pipelines.thematic.asker import Asker, Sparing
+from app.pipelines.thematic.assigned import Assignments
 from app.pipelines.thematic.basis import shared_settings, stage_settings
 from app.pipelines.thematic.endpoint import Endpoint
 from app.pipelines.thematic.milestones import Basis, Cost, Milestones, Report
@@ -304,8 +305,8 @@ class _Run:
         self.asker.heed(reviewed.lost)
         return reviewed
 
-    async def _assigned(self, material: _Material, labels: label.Labels) -> assign.Assignments:
-        async def work(report: Report) -> assign.Assignments:
+    async def _assigned(self, material: _Material, labels: label.Labels) -> Assignments:
+        async def work(report: Report) -> Assignments:
             return await assign.assign(
                 self.asker,
                 prepared=material.prepared,
@@ -323,19 +324,25 @@ class _Run:
             "assign",
             f"{len(material.prepared.texts):,} texts to {len(labels.names)} themes",
             self._settled("assign", work),
-            assign.Assignments,
+            Assignments,
         )
         self.asker.heed(assignments.lost)
         return assignments
 
     async def _stances(
-        self, material: _Material, labels: label.Labels, assignments: assign.Assignments
+        self, material: _Material, labels: label.Labels, assignments: Assignments
     ) -> stance.Stances:
         async def work(report: Report) -> stance.Stances:
             if not self._parameters.stance or self._parameters.llm is None:
                 return stance.untold(assignments.of)
             return await stance.stance(
-                self.asker, material.prepared, labels, assignments.of, material.survey, report
+                self.asker,
+                material.prepared,
+                labels,
+                assignments.of,
+                material.survey,
+                report,
+                self._parameters.seed,
             )
 
         stances = await self._milestones.reach(
@@ -351,7 +358,7 @@ class _Run:
         self,
         material: _Material,
         labels: label.Labels,
-        assignments: assign.Assignments,
+        assignments: Assignments,
         stances: stance.Stances,
         chosen: quotes.Quotes,
     ) -> insights.Insights:

@@ -1,7 +1,7 @@
 """Stage 9, stance: how each answer stands to each of its themes, where that was asked for.
 
-In full mode the assignment has asked already; else pairs of answer and theme are asked in batches.
-A pair without an answer has no stance, and is counted.
+In full mode the assignment has asked already; else pairs of answer and theme are asked in batches,
+each with controls (`controls.py`). A pair without an answer has no stance, and is counted.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,12 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from app.pipelines.llm import LLMError
+from app.pipelines.llm import AnswerRejectedError, LLMError
 from app.pipelines.llm.parts import in_parts
 from app.pipelines.thematic.asker import Asker
-from app.pipelines.thematic.assign import Assigned
+from app.pipelines.thematic.assigned import Assigned
 from app.pipelines.thematic.choosing import STANCES
+from app.pipelines.thematic.controls import Controls, firm, sentences
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.prepare import Prepared
@@ -30,6 +31,8 @@ from app.pipelines.thematic.prompts import (
 )
 
 PAIRS_PER_CALL: Final = 20
+MOST_AGAIN: Final = 80
+"""Calls that may be spent on batches in which an answer was obeyed."""
 
 _TASK: Final = (
     "Say for every entry under `answers` how the answer stands to the theme beside it: positive "
@@ -72,6 +75,7 @@ async def stance(
     assigned: Sequence[Assigned],
     survey: Survey,
     report: Report,
+    seed: int = 0,
 ) -> Stances:
     """Ask about all pairs of text and theme that have no stance yet."""
     pairs = [
@@ -80,37 +84,7 @@ async def stance(
         if not each.stance
         for theme in each.themes
     ]
-    suspicious = {t for t, text in enumerate(prepared.texts) if reads_like_an_instruction(text)}
-    alone = [pair for pair in pairs if pair[0] in suspicious]
-    plain = [pair for pair in pairs if pair[0] not in suspicious]
-    done = 0
-
-    async def work(part: Sequence[_Pair]) -> list[str]:
-        nonlocal done
-        keys = [str(at) for at in range(1, len(part) + 1)]
-        shown_pairs = {
-            key: {"answer": shown(prepared.texts[text]), "theme": labels.names[theme]}
-            for key, (text, theme) in zip(keys, part, strict=True)
-        }
-        answer = await asker.ask(
-            "stance",
-            messages(_TASK, **survey.facts(), answers=shown_pairs),
-            _form(len(part)),
-        )
-        done += len(part)
-        await report(done / len(pairs), f"{done:,} of {len(pairs):,} answers to their themes")
-        return [str(told) for told in items(answer).values()]
-
-    def failed(_pair: _Pair, _problems: list[str]) -> str:
-        return ""
-
-    def lost(_pair: _Pair, _error: LLMError) -> str:
-        return ""
-
-    told: dict[_Pair, str] = {}
-    for group, size in ((alone, 1), (plain, PAIRS_PER_CALL)):
-        answers = await in_parts(group, size, work, failed, on_lost=lost)
-        told |= dict(zip(group, answers, strict=True))
+    told = await _Judge(asker, prepared.texts, labels, survey, report).judge(pairs, seed)
     return Stances(
         of=[
             each.stance or [told[text, theme] for theme in each.themes]
@@ -119,3 +93,103 @@ async def stance(
         unknown=sum(not each for each in told.values()),
         lost=asker.lost,
     )
+
+
+class _Judge:
+    def __init__(
+        self, asker: Asker, texts: Sequence[str], labels: Labels, survey: Survey, report: Report
+    ) -> None:
+        self._asker = asker
+        self._texts = texts
+        self._labels = labels
+        self._survey = survey
+        self._report = report
+        self._sentences: list[str] = []
+        self._controls = _controls({}, 0)
+        self._obeyed: list[Sequence[_Pair]] = []
+        self._done = 0
+        self._of = 0
+        self._again_left = 0
+
+    async def judge(self, pairs: Sequence[_Pair], seed: int) -> dict[_Pair, str]:
+        """The stance of each pair, "" where it is not known."""
+        self._of = len(pairs)
+        suspicious = {t for t, text in enumerate(self._texts) if reads_like_an_instruction(text)}
+        alone = [pair for pair in pairs if pair[0] in suspicious]
+        plain = [pair for pair in pairs if pair[0] not in suspicious]
+        told = await self._told(alone, 1)
+        if plain and self._asker.is_there:
+            self._controls = _controls(await self._firm(), seed)
+        told |= await self._told(plain, self._controls.room(PAIRS_PER_CALL))
+        self._again_left = MOST_AGAIN
+        # In the order of the pairs: whose turn it is does not depend on which call came first.
+        for part in sorted(self._obeyed, key=lambda part: part[0]):
+            told |= await self._again(part)
+        return told
+
+    async def _firm(self) -> dict[_Pair, str]:
+        """Controls, whose texts have negative numbers."""
+        told = sentences(self._labels.names, with_stance=True)
+        self._sentences = [sentence for sentence, _ in told]
+        pairs = [(~at, theme) for at, (_, theme) in enumerate(told)]
+        return await firm(pairs, self._asked, str.__eq__)
+
+    async def _told(self, pairs: Sequence[_Pair], size: int) -> dict[_Pair, str]:
+        async def work(part: Sequence[_Pair]) -> list[str]:
+            judged, is_honest = await self._controls.ask(part, self._asked)
+            if not is_honest:
+                self._obeyed.append(part)
+            self._done += len(part)
+            words = f"{self._done:,} of {self._of:,} answers to their themes"
+            await self._report(self._done / self._of, words)
+            return judged
+
+        def failed(_pair: _Pair, _problems: list[str]) -> str:
+            return ""
+
+        def lost(_pair: _Pair, _error: LLMError) -> str:
+            return ""
+
+        answers = await in_parts(pairs, size, work, failed, on_lost=lost)
+        return dict(zip(pairs, answers, strict=True))
+
+    async def _again(self, part: Sequence[_Pair]) -> dict[_Pair, str]:
+        """The stances of a batch in which somebody was obeyed, asked in halves; else unknown."""
+        middle = len(part) // 2
+        told: dict[_Pair, str] = {}
+        for half in (part[:middle], part[middle:]):
+            told |= dict.fromkeys(half, "")
+            if self._again_left <= 0 or not self._asker.is_there:
+                continue
+            self._again_left -= 1
+            try:
+                judged, is_honest = await self._controls.ask(half, self._asked)
+            except AnswerRejectedError:
+                is_honest = False
+            except LLMError:
+                continue
+            if is_honest:
+                told |= dict(zip(half, judged, strict=True))
+            elif len(half) > 1:
+                told |= await self._again(half)
+        return told
+
+    def _text(self, at: int) -> str:
+        return self._texts[at] if at >= 0 else self._sentences[~at]
+
+    async def _asked(self, part: Sequence[_Pair]) -> list[str]:
+        keys = [str(at) for at in range(1, len(part) + 1)]
+        shown_pairs = {
+            key: {"answer": shown(self._text(text)), "theme": self._labels.names[theme]}
+            for key, (text, theme) in zip(keys, part, strict=True)
+        }
+        answer = await self._asker.ask(
+            "stance",
+            messages(_TASK, **self._survey.facts(), answers=shown_pairs),
+            _form(len(part)),
+        )
+        return [str(told) for told in items(answer).values()]
+
+
+def _controls(known: dict[_Pair, str], seed: int) -> Controls[_Pair, str]:
+    return Controls(known, str.__eq__, lambda told: (told,), seed)
