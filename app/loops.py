@@ -89,11 +89,22 @@ class PeriodicLoop:
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self.ticks = 0
+        self._pass_began: float | None = None
 
     @property
     def task(self) -> asyncio.Task[None] | None:
         """The running task, None before start and after stop."""
         return self._task
+
+    @property
+    def pass_seconds(self) -> float:
+        """How long the pass under way has taken so far, 0 between two of them."""
+        return 0.0 if self._pass_began is None else time.monotonic() - self._pass_began
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has ended though nobody stopped it."""
+        return self._task is not None and self._task.done()
 
     def start(self) -> asyncio.Task[None]:
         """Start the loop on the running event loop; a second start returns the same task."""
@@ -132,7 +143,7 @@ class PeriodicLoop:
         failing_since = 0.0
         while not stopping.is_set():
             self._wake.clear()
-            began = time.monotonic()
+            began = self._pass_began = time.monotonic()
             try:
                 await self._tick()
                 if failures:
@@ -147,6 +158,8 @@ class PeriodicLoop:
                 self._telemetry.emit(
                     "loop.failed", loop=self.name, error=repr(error), failures=failures
                 )
+            finally:
+                self._pass_began = None
             self.ticks += 1
             if failures:
                 # Never longer than when all is well, or an outage would outlast itself.

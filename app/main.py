@@ -41,8 +41,10 @@ Role = Literal["serve", "api", "worker"]
 _T = TypeVar("_T")
 
 
-def ensure_schema(database: Database, settings: Settings, telemetry: Telemetry) -> None:
+def ensure_schema(database: Database, settings: Settings, telemetry: Telemetry) -> str:
     """Upgrade the bundled database, or a given one where that is wished; refuse a misfit.
+
+    Returns its revision.
 
     Raises:
         SchemaMismatchError: naming the command that mends it.
@@ -52,6 +54,7 @@ def ensure_schema(database: Database, settings: Settings, telemetry: Telemetry) 
         migrate.upgrade(database.url, telemetry=telemetry)
         found = migrate.state(database.url)
     found.require_current()
+    return found.wanted
 
 
 def warn_of_few_connections(
@@ -155,6 +158,7 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
         raise ConfigurationError("HAULAGE_PIPELINE", settings.pipeline, remedy)
     _listen_dsn(settings)  # refused before anything is started
     database = None
+    revision = None
     worker_db_factory = None
     if db_factory is not None:
         web_db_factory = db_factory
@@ -169,7 +173,7 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
             min(PROBE_SECONDS, settings.job_start_timeout_seconds),
         ) as probe:
             if database is not None:
-                ensure_schema(database, settings, telemetry)
+                revision = ensure_schema(database, settings, telemetry)
                 warn_of_few_connections(database.url, settings, role, telemetry)
             pipelines = _with_declared_defaults(pipelines, probe, telemetry)
         manager = None
@@ -187,6 +191,8 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
             pipelines=pipelines,
             default_pipeline=settings.pipeline,
             on_stopped=database.close if database is not None else lambda: None,
+            vital_signs=None if manager is None else manager.vital_signs,
+            schema_revision=revision,
         )
     except BaseException:
         if database is not None:

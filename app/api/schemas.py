@@ -248,12 +248,6 @@ class JobResponse(BaseModel):
         )
 
 
-class HealthResponse(BaseModel):
-    """The process is well."""
-
-    status: str = "ok"
-
-
 class ProblemPlace(BaseModel):
     """What is wrong where in the request."""
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute, APIRouter
+from fastapi_offline import FastAPIOffline
 
 from app import __version__
 from app.api.ending import EndsInTime, OpenRequests
@@ -27,6 +28,7 @@ from app.api.schemas import (
 from app.api.versions import beside, include_in_both
 from app.db.interface import DBInterface
 from app.domain.errors import InvalidJsonError, UnknownPipelineError
+from app.domain.health import VitalSigns
 from app.domain.jobs import MAX_PAYLOAD_BYTES, Registration
 from app.domain.json_values import dump_storable
 
@@ -65,6 +67,8 @@ class WebServer:
         pipelines: by registered name; None accepts any (nodes claim only what they know).
         default_pipeline: for requests that name none.
         on_stopped: called once in a thread after everything else has ended.
+        vital_signs: of the scheduler, None where there is none.
+        schema_revision: that the database has to have, None where any will do.
     """
 
     def __init__(
@@ -75,15 +79,21 @@ class WebServer:
         pipelines: Mapping[str, Registration] | None = None,
         default_pipeline: str | None = None,
         on_stopped: Callable[[], None] = lambda: None,
+        vital_signs: Callable[[], VitalSigns] | None = None,
+        schema_revision: str | None = None,
     ) -> None:
         self._db = db
         self._queue_mgr = queue_mgr
         self._pipelines = pipelines
         self._default_pipeline = default_pipeline
         self._on_stopped = on_stopped
-        self._is_ready = False
+        self._vital_signs = vital_signs
+        self._schema_revision = schema_revision
+        self._has_started = self._is_ready = False
         self._open_requests = OpenRequests()
-        self.app = FastAPI(
+        # FastAPI's own page of documentation fetches its scripts from elsewhere.
+        self.app = FastAPIOffline(
+            redoc_url=None,
             title="Haulage",
             version=__version__,
             description=_DESCRIPTION,
@@ -113,7 +123,7 @@ class WebServer:
             at_end.push_async_callback(self._queue_mgr.stop)
             await self._queue_mgr.start()
             at_end.callback(self.refuse_traffic)
-            self._is_ready = True
+            self._has_started = self._is_ready = True
             yield
 
     def _add_routes(self) -> None:
@@ -148,7 +158,13 @@ class WebServer:
         for area in (
             ResultRoutes(self._db),
             ManageRoutes(self._db),
-            HealthRoutes(self._db, lambda: self._is_ready),
+            HealthRoutes(
+                self._db,
+                has_started=lambda: self._has_started,
+                is_ready=lambda: self._is_ready,
+                vital_signs=self._vital_signs,
+                wanted_revision=self._schema_revision,
+            ),
         ):
             area.add_to(router)
         include_in_both(self.app, router)

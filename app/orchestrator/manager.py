@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from app.db.interface import DBFactory, DBInterface
+from app.domain.health import VitalSigns
 from app.domain.jobs import Cause, Registration, WakeUp
 from app.domain.lifecycle import (
     Died,
@@ -164,6 +165,16 @@ class QueueManager:
     def running_jobs(self) -> int:
         """How many worker processes live here."""
         return len(self._running_processes)
+
+    def vital_signs(self) -> VitalSigns:
+        """How this scheduler is, without asking anybody."""
+        loops = (self._listening, self._watching, self._limiting, self._renewing)
+        return VitalSigns(
+            is_draining=self._is_draining,
+            is_listening=self.db.is_listening,
+            slowest_pass_seconds=max(loop.pass_seconds for loop in loops),
+            dead_loops=tuple(loop.name for loop in loops if loop.is_dead),
+        )
 
     # -- start and stop -----------------------------------------------------------------------
 

@@ -1,7 +1,9 @@
 """Health, faults of the database, unexpected errors, and the description of the API."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 import httpx2
 import pytest
@@ -11,7 +13,11 @@ from support.proxy import Proxy
 from support.waiting import eventually
 
 from app.api.server import NoScheduler, WebServer
+from app.db import migrate
 from app.db.ids import new_id
+from app.db.postgres.adapter import PostgresJobsDB
+from app.db.urls import DatabaseURL
+from app.domain.health import VitalSigns
 
 
 async def test_a_server_is_alive_but_not_ready_before_it_was_started(database_url: str) -> None:
@@ -25,9 +31,16 @@ async def test_a_server_is_alive_but_not_ready_before_it_was_started(database_ur
 
 
 async def test_a_server_is_ready_between_start_and_the_signal_to_stop(
-    web: WebServer, client: httpx2.AsyncClient
+    web: WebServer, client: httpx2.AsyncClient, database_url: str
 ) -> None:
-    assert (await client.get("/readyz")).json() == {"status": "ok"}
+    head = migrate.state(DatabaseURL.parse(database_url)).wanted
+    assert (await client.get("/readyz")).json() == {
+        "status": "ok",
+        "database": "ok",
+        "schema": head,
+        "scheduler": "none",
+        "wake_ups": None,
+    }
 
     web.refuse_traffic()
 
@@ -35,6 +48,72 @@ async def test_a_server_is_ready_between_start_and_the_signal_to_stop(
     assert (await client.get("/livez")).status_code == 200
     # Whoever still sends is served.
     assert (await client.post("/enqueue", json={"payload": {}})).status_code == 200
+
+
+async def test_a_server_has_started_for_good_once_it_was_ready(database_url: str) -> None:
+    web = web_server(database_url)
+    async with client_of(web) as client:
+        assert (await client.get("/startupz")).status_code == 503
+        async with web._lifespan(web.app):
+            assert (await client.get("/startupz")).json() == {"status": "ok"}
+        assert (await client.get("/startupz")).status_code == 200
+
+
+SIGNS = VitalSigns(is_draining=False, is_listening=True)
+
+
+@pytest.mark.parametrize(
+    ("signs", "live", "ready", "told"),
+    [
+        (SIGNS, 200, 200, "listening"),
+        # Jobs wait for the next poll then, and are done all the same.
+        (replace(SIGNS, is_listening=False), 200, 200, "polling"),
+        (replace(SIGNS, is_draining=True), 200, 503, "stopping"),
+        (replace(SIGNS, dead_loops=("watchdog",)), 503, 200, "listening"),
+        (replace(SIGNS, slowest_pass_seconds=301.0), 503, 200, "listening"),
+    ],
+    ids=["well", "deaf", "draining", "a dead loop", "a stuck loop"],
+)
+async def test_the_scheduler_beside_it_counts(
+    signs: VitalSigns, live: int, ready: int, told: str
+) -> None:
+    web = WebServer(MockDatabase(), NoScheduler(), vital_signs=lambda: signs)
+    async with web._lifespan(web.app), client_of(web) as client:
+        assert (await client.get("/livez")).status_code == live
+        answer = await client.get("/readyz")
+
+    assert answer.status_code == ready
+    assert told in answer.text
+
+
+async def test_a_server_is_not_ready_for_a_schema_that_another_program_made(
+    database_url: str,
+) -> None:
+    web = WebServer(PostgresJobsDB(database_url), NoScheduler(), schema_revision="9999")
+    async with web._lifespan(web.app), client_of(web) as client:
+        answer = await client.get("/readyz")
+
+    assert answer.status_code == 503
+    assert answer.json()["type"] == "urn:haulage:problem:wrong-schema"
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/startupz", "/v1/readyz"])
+async def test_probes_may_ask_by_head(client: httpx2.AsyncClient, path: str) -> None:
+    answer = await client.head(path)
+
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+async def test_the_page_of_documentation_needs_nothing_from_elsewhere(
+    client: httpx2.AsyncClient,
+) -> None:
+    page = (await client.get("/docs")).text
+
+    assert "://" not in page
+    for path in re.findall(r'(?:src|href)="(/[^"]+)"', page):
+        answer = await client.get(path)
+        assert answer.status_code == 200, path
+        assert len(answer.content) > 100
 
 
 async def test_a_server_is_not_ready_any_more_when_it_has_stopped(database_url: str) -> None:

@@ -52,6 +52,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "retry_job": ("revived",),
     "save_call": ("held",),
     "save_checkpoint": ("held",),
+    "schema_revision": ("version_num",),
 }
 # `get_job` is put together by hand: these of Job's fields come from several columns.
 COMPOSED = {

@@ -84,6 +84,7 @@ class MockDatabase:
     calls: list[str] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     wake_up: WakeUp = WakeUp.JOBS
+    is_listening: bool = True
 
     async def _called(self, name: str) -> None:
         self.calls.append(name)
@@ -102,6 +103,10 @@ class MockDatabase:
 
     async def ping(self) -> None:
         await self._called("ping")
+
+    async def schema_revision(self) -> str | None:
+        await self._called("schema_revision")
+        return None
 
     async def insert_pending_job(
         self, payload: dict[str, Any] | str, options: JobOptions | None = None

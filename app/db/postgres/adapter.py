@@ -91,6 +91,7 @@ class PostgresJobsDB(PostgresDatasets):
         self._listen_dsn = listen_dsn or dsn
         self._default_pipeline = default_pipeline
         self._telemetry = telemetry or default_telemetry()
+        self._listener: WakeUpListener | None = None
 
     # -- submitting and reading ---------------------------------------------------------------
 
@@ -363,9 +364,15 @@ class PostgresJobsDB(PostgresDatasets):
 
     async def wake_ups(self) -> AsyncGenerator[WakeUp, None]:
         """See DBInterface."""
-        listening = WakeUpListener(self._listen_dsn, self._telemetry).wake_ups()
+        self._listener = WakeUpListener(self._listen_dsn, self._telemetry)
+        listening = self._listener.wake_ups()
         try:
             async for wake_up in listening:
                 yield wake_up
         finally:
             await listening.aclose()
+
+    @property
+    def is_listening(self) -> bool:
+        """See DBInterface."""
+        return self._listener is not None and self._listener.is_connected

@@ -66,6 +66,11 @@ class PostgresCalls:
             if await connection.fetchval("show transaction_read_only") == "on":
                 raise DatabaseUnavailableError("the server takes no writes")
 
+    async def schema_revision(self) -> str | None:
+        """See DBInterface."""
+        row = await self._fetch_row("schema_revision")
+        return None if row is None else str(row["version_num"])
+
     async def _connected(self) -> "asyncpg.Pool[asyncpg.Record]":
         async with self._opening:
             if self._pool is None:

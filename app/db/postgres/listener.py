@@ -61,6 +61,7 @@ class WakeUpListener:
         self._woken_for = WakeUp(0)
         self._proved = asyncio.Event()
         self._gone = asyncio.Event()
+        self.is_connected = False
 
     async def wake_ups(self) -> AsyncGenerator[WakeUp, None]:
         """Yield for every burst of notifications, and everything after every reconnect."""
@@ -70,6 +71,7 @@ class WakeUpListener:
             connection = None
             try:
                 connection = await self._listen()
+                self.is_connected = True
                 self._telemetry.emit("listener.connected", channels=",".join(CHANNELS.values()))
                 yield WakeUp.JOBS | WakeUp.CONTROL
                 async for wake_up in self._until_lost(connection):
@@ -79,6 +81,7 @@ class WakeUpListener:
             except _CONNECTION_FAULTS as error:
                 reason = describe(error)
             finally:
+                self.is_connected = False
                 if connection is not None:
                     await close_quietly(connection, timeout_seconds=1.0)
             self._telemetry.emit("listener.disconnected", reason=reason)

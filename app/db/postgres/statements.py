@@ -6,17 +6,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Final
 
+_FOLDER: Final = files("app.db.postgres") / "queries"
 _HEADER: Final = re.compile(r"^-- name: (?P<name>\w+)\n-- (?P<purpose>.+)\n", re.MULTILINE)
-_FILES: Final = (
-    "submit.sql",
-    "claim.sql",
-    "holder.sql",
-    "calls.sql",
-    "datasets.sql",
-    "control.sql",
-    "nodes.sql",
-    "reads.sql",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +19,7 @@ class Statement:
     sql: str
 
 
-def _read(file_name: str) -> list[Statement]:
-    text = (files("app.db.postgres") / "queries" / file_name).read_text("utf-8")
+def _read(text: str) -> list[Statement]:
     headers = list(_HEADER.finditer(text))
     ends = [header.start() for header in headers[1:]] + [len(text)]
     return [
@@ -39,5 +29,10 @@ def _read(file_name: str) -> list[Statement]:
 
 
 STATEMENTS: Final = MappingProxyType(
-    {statement.name: statement for name in _FILES for statement in _read(name)}
+    {
+        statement.name: statement
+        for file in sorted(_FOLDER.iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".sql")
+        for statement in _read(file.read_text("utf-8"))
+    }
 )
