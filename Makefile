@@ -20,7 +20,7 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-llm serve test check bench eval soak lock clean
+.PHONY: help demo demo-llm serve test check bench eval soak fuzz lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,9 @@ eval: $(STAMPS)/dev ## Score the themes against people's labels
 
 soak: $(STAMPS)/dev ## Kill and freeze everything for SOAK_SECONDS=600, by SOAK_SEED, and count what is lost
 	@PYTHONPATH=.:tests $(BIN)/python -m soak
+
+fuzz: $(STAMPS)/dev ## Send FUZZ_EXAMPLES=200 generated requests to each route, by FUZZ_SEED
+	@PYTHONPATH=.:tests $(BIN)/python -m fuzz
 
 lock: $(STAMPS)/dev ## Pin the requirements again; UPGRADE=--upgrade takes newer releases
 	$(PIN) requirements/uv.in -o requirements/uv.txt

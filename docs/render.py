@@ -3,6 +3,8 @@
 These are states and the example in README.md, the settings in settings.md, and the fields of the
 result in thematic-analysis.md.
 
+openapi.json is written whole.
+
     python docs/render.py           write them
     python docs/render.py --check   only compare; exit code 1 and a sentence where they are stale
 
@@ -16,18 +18,21 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from typing import Any, Final, Literal, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from app.api.server import NoScheduler, WebServer
 from app.config import PREFIX, Settings
+from app.db.interface import DBInterface
 from app.domain.lifecycle import TRANSITIONS
 from app.results.themes import ThemesResult
 
 ROOT: Final = Path(__file__).parents[1]
 README: Final = ROOT / "README.md"
 SETTINGS: Final = ROOT / "docs" / "settings.md"
+OPENAPI: Final = ROOT / "docs" / "openapi.json"
 THEMATIC: Final = ROOT / "docs" / "thematic-analysis.md"
 
 # Defaults that depend on the machine, in words.
@@ -67,6 +72,12 @@ def example() -> str:
 def result() -> str:
     """Every model of a result with its fields, types and meanings."""
     return "\n\n".join(map(_model_table, _models(ThemesResult)))
+
+
+def openapi() -> str:
+    """The description of the API, as a running service gives it."""
+    described = WebServer(cast("DBInterface", None), NoScheduler()).app.openapi()
+    return json.dumps(described, indent=2, ensure_ascii=False) + "\n"
 
 
 def _models(model: type[BaseModel]) -> list[type[BaseModel]]:
@@ -149,9 +160,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="only compare")
     only_check = parser.parse_args(arguments).check
     stale = 0
-    for page, parts in PAGES.items():
-        before = page.read_text("utf-8")
-        after = rendered(before, parts)
+    pages = {page: rendered(page.read_text("utf-8"), parts) for page, parts in PAGES.items()}
+    for page, after in {**pages, OPENAPI: openapi()}.items():
+        before = page.read_text("utf-8") if page.exists() else ""
         if before == after:
             continue
         if only_check:
