@@ -86,9 +86,14 @@ class UnansweredClaims:
         """What was committed by now has been given back."""
         self.is_due = False
 
-    def explains(self, row: RunningJob) -> bool:
-        """Whether a row that no process runs may come from such a call, committed late."""
-        return time.monotonic() - row.run_seconds <= self._last
+    def explains(self, row: RunningJob, asked_at: float) -> bool:
+        """Whether a row that no process runs may come from such a call, committed late.
+
+        Args:
+            asked_at: when the row was asked for, by the monotonic clock. Not when it came: the
+                answer's way may be longer than such a call took.
+        """
+        return asked_at - row.run_seconds <= self._last
 
 
 class Claimer:

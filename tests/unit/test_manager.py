@@ -9,7 +9,15 @@ from support.mock_database import MockDatabase, claimed_job, running_job
 from unit.fake_workers import KILLED, FakeWorker, Node
 
 from app.domain.errors import DatabaseUnavailableError
-from app.domain.jobs import AttemptOutcome, Cause, Claim, ClaimedJob, JobStatus, Usage
+from app.domain.jobs import (
+    AttemptOutcome,
+    Cause,
+    Claim,
+    ClaimedJob,
+    JobStatus,
+    RunningJob,
+    Usage,
+)
 from app.domain.lifecycle import (
     Cancelled,
     Died,
@@ -411,6 +419,30 @@ async def test_an_orphan_of_a_claim_without_an_answer_costs_nothing_when_it_is_c
     assert of_that_call == (rows[0].claim, decide(Unanswered(), rows[0]))
     assert of_none[0] == rows[1].claim
     assert (of_none[1].outcome, of_none[1].cause) == (AttemptOutcome.LOST, Cause.START_FAILED)
+
+
+async def test_an_orphan_of_a_claim_without_an_answer_is_known_though_the_look_takes_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Node()
+    node.db.faults = [("claim_pending_jobs", AWAY)]
+    with pytest.raises(DatabaseUnavailableError):
+        await node.manager._listen_once()
+    claimed = time.monotonic()
+    node.manager._claimer.unanswered.note()
+    job = claimed_job()
+
+    async def look(node_id: str) -> list[RunningJob]:
+        row = running_job(job, node_id, run_seconds=time.monotonic() - claimed)
+        await asyncio.sleep(0.05)
+        return [row]
+
+    monkeypatch.setattr(node.db, "list_running_jobs", look)
+    for _ in range(2):
+        await node.manager._watch_once()
+
+    [(_, verdict)] = node.db.finished
+    assert verdict.outcome is AttemptOutcome.RELEASED
 
 
 async def test_a_row_is_no_orphan_while_its_end_waits_to_be_written() -> None:
