@@ -10,12 +10,12 @@ running one; the suite in tests/contract holds every adapter to this page.
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from app.db.contracts.submitting import Submitting
 from app.domain.jobs import (
     Attempt,
     Claim,
     ClaimedJob,
     Job,
-    JobOptions,
     JobStatus,
     LogLine,
     Milestone,
@@ -29,7 +29,7 @@ from app.domain.lifecycle import Verdict
 from app.domain.sharing import CallUsage, Dataset, PaidCall
 
 
-class DBInterface(Protocol):
+class DBInterface(Submitting, Protocol):
     """The store of jobs, their history and the nodes that run them."""
 
     async def open(self) -> None:
@@ -41,23 +41,7 @@ class DBInterface(Protocol):
     async def ping(self) -> None:
         """Return once the store has answered; DatabaseUnavailableError otherwise."""
 
-    # -- submitting and reading ---------------------------------------------------------------
-
-    async def insert_pending_job(
-        self, payload: dict[str, Any] | str, options: JobOptions | None = None
-    ) -> str:
-        """Store a new pending job durably and return its id, then wake schedulers if it is due.
-
-        Args:
-            payload: an object, or its JSON text (which the caller has checked).
-
-        Raises:
-            InvalidJsonError: the payload holds something that could not come back unchanged, or an
-                option does (the pointer then begins with the option's name).
-            TooLargeError: the payload exceeds MAX_PAYLOAD_BYTES, the metadata MAX_METADATA_BYTES.
-
-        A lost connection is retried under the same id, so the job exists once or not at all.
-        """
+    # -- reading ----------------------------------------------------------------------------
 
     async def get_job(self, job_id: str) -> Job:
         """The job with the state of its latest attempt; JobNotFoundError."""

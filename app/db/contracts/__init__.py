@@ -1,0 +1,1 @@
+"""What `DBInterface` promises, one protocol for each area."""
