@@ -219,14 +219,15 @@ def _under_one_key(rows: list[_Row], key: str) -> list[_Row]:
 
 def _elements(body: bytes) -> Iterator[Any]:
     """The elements of a JSON array, each parsed when it is asked for."""
+    with unparsable():
+        text = body.decode(json.detect_encoding(body), "surrogatepass")
+    at = _after_space(text, 0)
+    if text[at : at + 1] != "[":
+        raise _refused([("", "send an array of jobs")])
+    at = _after_space(text, at + 1)
     index = 0
     parse = json.JSONDecoder().raw_decode
     with unparsable(lambda: f"/{index}"):
-        text = body.decode(json.detect_encoding(body), "surrogatepass")
-        at = _after_space(text, 0)
-        if text[at : at + 1] != "[":
-            raise _refused([("", "send an array of jobs")])
-        at = _after_space(text, at + 1)
         if text[at : at + 1] == "]":
             end = at
         else:
