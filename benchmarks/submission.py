@@ -24,7 +24,6 @@ WAYS = {
     "one by one": (MAX_POOL_CONNECTIONS, 1),
     "in groups": (grouping.GROUPS_IN_FLIGHT, grouping.MAX_GROUP_ROWS),
 }
-ALONE = 500
 
 
 def main() -> None:
