@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from contract.steps import claimed, complete, new_job, new_node
-from contract.stores import Store
+from contract.stores import COUNTED_WAKE_UPS, Store
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
@@ -300,6 +300,21 @@ async def test_a_batch_tells_where_its_jobs_are(db: DBInterface) -> None:
     last = await db.get_batch(receipt.id)
     assert last == Batch(receipt.id, 4, 0, 0, 2, 0, 2, created_at)
     assert last.is_done
+
+
+@pytest.mark.needs(COUNTED_WAKE_UPS)
+async def test_schedulers_are_woken_by_what_is_new_and_due_alone(store: Store) -> None:
+    await store.connect(notify=False).insert_pending_job({}, keyed("known"))
+    later = [Submission("{}", JobOptions(delay_seconds=60.0))]
+    known = [Submission("{}", keyed("known"))]
+    for submissions, expected in ((later + known, 0), (rows(1_000), 1), (later + rows(1), 1)):
+        db = store.connect()
+        async with store.counting_wake_ups() as count:
+            await db.insert_pending_jobs(submissions)
+            await db.insert_pending_job({}, keyed("known"))
+            await db.close()  # returns once its wishes have been sent
+
+            assert await count() == expected
 
 
 async def test_an_unknown_batch_is_not_found(db: DBInterface) -> None:
