@@ -1,11 +1,10 @@
 """Idempotency keys and batches: once, all or none, whoever else submits at the same time."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from contract.steps import claimed, complete, new_job, new_node
+from contract.steps import claimed, complete, keyed, new_job, new_node
 from contract.stores import COUNTED_WAKE_UPS, Store
 
 from app.db.ids import new_id
@@ -24,17 +23,6 @@ from app.domain.submissions import (
     Submission,
     fingerprint,
 )
-
-
-def keyed(key: str = "key", payload: Any = None, **options: Any) -> JobOptions:
-    """Options under a key, with the fingerprint of this payload."""
-    chosen = JobOptions(**options)
-    return replace(
-        chosen,
-        idempotency_key=key,
-        fingerprint=fingerprint(payload or {}, chosen),
-        job_id=new_id(),
-    )
 
 
 async def pending(db: DBInterface) -> int:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
-from contract.test_submitting import keyed
+from contract.steps import keyed
 from support.proxy import ANSWER, Proxy
 from support.waiting import eventually
 
@@ -22,7 +22,7 @@ from app.domain.submissions import Submission
 
 HOLD = (
     "insert into haulage.jobs (id, pipeline, idempotency_key, payload_hash)"
-    " values ($1, 'p', 'key', $2)"
+    " values ($1, 'p', $3, $2)"
 )
 
 
@@ -41,7 +41,7 @@ async def rival(
     connection = await asyncpg.connect(url)
     try:
         await connection.execute("begin")
-        await connection.execute(HOLD, UUID(job_id), fingerprint)
+        await connection.execute(HOLD, UUID(job_id), fingerprint, "key")
         yield connection
     finally:
         await connection.close()
@@ -120,6 +120,26 @@ async def test_whoever_meets_an_open_rival_with_other_content_is_refused_once_it
             with pytest.raises(IdempotencyKeyReusedError):
                 await submitting
         await observer.execute("delete from haulage.jobs")
+
+
+async def test_keys_are_taken_in_one_order_whatever_the_order_of_the_rows(
+    database_url: str, db: PostgresJobsDB, observer: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    later = keyed("later")
+    submissions = [Submission("{}", later), *[Submission("{}")] * 300, Submission("{}", keyed())]
+    async with rival(database_url, new_id(), None) as holder:
+        submitting = asyncio.create_task(db.insert_pending_jobs(submissions))
+        await until_waiting(observer, holder)
+
+        # It waits for the first key without having taken the later one: no circle can come of it.
+        theirs = new_id()
+        await observer.execute("set lock_timeout = '5s'")
+        await observer.execute(HOLD, UUID(theirs), later.fingerprint, "later")
+        await holder.execute("rollback")
+        receipt = await submitting
+
+    assert receipt.job_ids[0] == theirs
+    assert receipt.replayed == {0}
 
 
 async def test_a_job_that_goes_away_between_two_looks_leaves_its_key(
