@@ -14,6 +14,7 @@ from app.api.requests import OFF_LOOP_BYTES
 from app.api.schemas import EnqueueRequest, EnqueueResponse
 from app.api.versions import beside
 from app.db.interface import DBInterface
+from app.domain.submissions import Submission
 
 SUBMITTED: Final[dict[str, Any]] = {
     "headers": headers(
@@ -68,7 +69,7 @@ class SubmitRoutes:
         key = key_of(http)
         submitter = submitter_of(http)
 
-        def prepare() -> Any:
+        def prepare() -> Submission:
             return self._intake.submission(request, submitter=submitter, key=key)
 
         # A large payload takes tens of milliseconds to check and dump: not on the event loop.

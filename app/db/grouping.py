@@ -47,34 +47,35 @@ class Grouping(Generic[_Item, _Answer]):
         self._queue: deque[_Member[_Item, _Answer]] = deque()
         self._in_flight = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unanswered: set[asyncio.Future[_Answer]] = set()
 
     async def submit(self, item: _Item, size_bytes: int) -> _Answer:
         """What the store answers to this item.
 
         Whoever is cancelled before its group has left stores nothing; later it may be stored.
         """
-        member: _Member[_Item, _Answer] = _Member(
-            item, size_bytes, asyncio.get_running_loop().create_future()
-        )
+        answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
+        self._unanswered.add(answer)
+        answer.add_done_callback(self._unanswered.discard)
+        member = _Member(item, size_bytes, answer)
         if size_bytes > MAX_MEMBER_BYTES:
             self._send_alone(member)
         else:
             self._queue.append(member)
             self._send_next()
-        return await member.answer
+        return await answer
 
     async def flush(self, timeout_seconds: float) -> None:
-        """Return once everything submitted is answered; after the time-out by an error."""
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                while self._tasks:
-                    await asyncio.wait(self._tasks)
-        except TimeoutError:
-            _refuse(self._queue)
-            self._queue.clear()
-            ending = set(self._tasks)
-            for task in ending:
-                task.cancel()
+        """Return once nobody waits for an answer any more; after the time-out by an error."""
+        if self._unanswered:
+            await asyncio.wait(self._unanswered, timeout=timeout_seconds)
+        _refuse(self._queue)
+        self._queue.clear()
+        # What is still under way goes on for nobody.
+        ending = set(self._tasks)
+        for task in ending:
+            task.cancel()
+        if ending:
             await asyncio.wait(ending)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

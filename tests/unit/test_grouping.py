@@ -244,6 +244,20 @@ async def test_flushing_is_bounded_and_tells_those_that_wait(
     assert await groups.submit("later", SMALL) == "later"
 
 
+async def test_flushing_waits_for_nobody_when_all_have_left(
+    groups: Grouping[Any, Any], store: ScriptedStore
+) -> None:
+    tasks = [*await busy(groups, store), *submitted(groups, range(3))]
+    await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+    async with asyncio.timeout(5.0):
+        await groups.flush(600.0)
+    assert not groups._tasks
+
+
 async def test_nothing_is_left_of_many_that_come_and_go(groups: Grouping[Any, Any]) -> None:
     store = ScriptedStore(is_held=False)
     groups = Grouping(store)
