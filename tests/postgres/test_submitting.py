@@ -211,6 +211,19 @@ async def test_a_key_whose_answer_was_lost_is_not_called_replayed(
     await db.close()
 
 
+async def test_a_batch_is_not_tried_again_when_the_first_try_took_its_time(proxy: Proxy) -> None:
+    db = PostgresJobsDB(proxy.url, notify=False, command_timeout_seconds=0.3)
+    await db.ping()
+    proxy.is_silent = True
+    before = proxy.accepted
+
+    with pytest.raises(DatabaseUnavailableError):
+        await db.insert_pending_jobs([Submission("{}")])
+
+    assert proxy.accepted == before
+    await db.close()
+
+
 # -- groups -----------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ taken is read afterwards, with a snapshot of its own; whoever made it has commit
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -123,7 +124,11 @@ class PostgresSubmitting(PostgresCalls):
         rows = await asyncio.to_thread(self._rows, submissions)
         batch_id = UUID(new_id())
         async with unavailable_errors(), asyncio.timeout(BATCH_SECONDS):
-            found = await _tried(_INSERT_TRIES, lambda: self._store_batch(rows, batch_id))
+            found = await _tried(
+                _INSERT_TRIES,
+                self._command_timeout_seconds,
+                lambda: self._store_batch(rows, batch_id),
+            )
         self._wake_for(rows, found)
         batches = {one.batch_id for one in found}
         common = batch_id if batch_id in batches else batches.pop() if len(batches) == 1 else None
@@ -153,7 +158,8 @@ class PostgresSubmitting(PostgresCalls):
                 return await _settle(connection, rows, lock_timeout=lock_timeout)
 
         async with unavailable_errors(), asyncio.timeout(self._command_timeout_seconds):
-            settled = await _tried(_INSERT_TRIES if len(rows) == 1 else 1, store)
+            tries = _INSERT_TRIES if len(rows) == 1 else 1
+            settled = await _tried(tries, self._command_timeout_seconds, store)
         self._wake_for(rows, settled)
         return [one.id if isinstance(one, _Found) else one for one in settled]
 
@@ -307,12 +313,17 @@ def _statements(rows: Sequence[_Row]) -> Iterator[list[_Row]]:
     yield some
 
 
-async def _tried(tries: int, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
-    """What `call` returns, made again where the store could not be reached."""
-    for tries_left in reversed(range(tries)):
+async def _tried(tries: int, seconds: float, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    """What `call` returns, made again where the store could not be reached, unless that took long.
+
+    Args:
+        seconds: after which nothing is begun any more.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        tries -= 1
         try:
             return await call()
         except DatabaseUnavailableError:
-            if not tries_left:
+            if not tries or time.monotonic() >= end:
                 raise
-    raise AssertionError("no try at all")
