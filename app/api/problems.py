@@ -11,7 +11,9 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from app.domain.errors import (
+    BatchNotFoundError,
     DatabaseUnavailableError,
+    IdempotencyKeyReusedError,
     IllegalTransitionError,
     InvalidJsonError,
     JobNotFoundError,
@@ -57,6 +59,8 @@ def install_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(InvalidJsonError, _on_invalid_json)
     app.add_exception_handler(TooLargeError, _on_too_large)
     app.add_exception_handler(JobNotFoundError, _on_job_not_found)
+    app.add_exception_handler(BatchNotFoundError, _on_batch_not_found)
+    app.add_exception_handler(IdempotencyKeyReusedError, _on_key_reused)
     app.add_exception_handler(IllegalTransitionError, _on_illegal_transition)
     app.add_exception_handler(UnknownPipelineError, _on_unknown_pipeline)
     app.add_exception_handler(DatabaseUnavailableError, _on_database_unavailable)
@@ -89,12 +93,7 @@ async def _on_http_exception(request: Request, error: Exception) -> JSONResponse
 
 async def _on_validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101  as registered
-    found = error.errors()
-    if any(item["type"] == "json_invalid" for item in found):
-        reason = found[0].get("ctx", {}).get("error", "")
-        detail = f"the body is not JSON: {reason} at character {found[0]['loc'][-1]}"
-        return answer(request, Problem(HTTPStatus.BAD_REQUEST, "bad-json", detail))
-    places = [(_pointer(item["loc"]), str(item["msg"])) for item in found]
+    places = [(pointer_to(item["loc"]), str(item["msg"])) for item in error.errors()]
     detail = "; ".join(f"{at or '/'}: {what}" for at, what in places[:3])
     problem = Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-input", detail, errors=places)
     return answer(request, problem)
@@ -115,6 +114,15 @@ async def _on_too_large(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_job_not_found(request: Request, error: Exception) -> JSONResponse:
     return answer(request, Problem(HTTPStatus.NOT_FOUND, "no-such-job", str(error)))
+
+
+async def _on_batch_not_found(request: Request, error: Exception) -> JSONResponse:
+    return answer(request, Problem(HTTPStatus.NOT_FOUND, "no-such-batch", str(error)))
+
+
+async def _on_key_reused(request: Request, error: Exception) -> JSONResponse:
+    problem = Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "idempotency-key-reused", str(error))
+    return answer(request, problem)
 
 
 async def _on_illegal_transition(request: Request, error: Exception) -> JSONResponse:
@@ -151,7 +159,8 @@ async def on_unexpected(request: Request, error: Exception) -> JSONResponse:
     return answer(request, problem)
 
 
-def _pointer(location: Sequence[int | str]) -> str:
+def pointer_to(location: Sequence[int | str]) -> str:
+    """The JSON pointer of a place that pydantic or FastAPI names."""
     # FastAPI's first part says where in the request ("body"), the rest is the path in it.
     parts = location[1:] if location and location[0] == "body" else location
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -27,35 +28,29 @@ class BoundedRequest(Request):
 
     async def body(self) -> bytes:
         """The whole body; 413 as a problem above MAX_BODY_BYTES, before reading it all."""
+        return await self.read(MAX_BODY_BYTES)
+
+    async def read(self, limit_bytes: int) -> bytes:
+        """As `body` with a limit of its own."""
         if not hasattr(self, "_body"):
             declared = self.headers.get("content-length", "")
-            if declared.isdecimal() and int(declared) > MAX_BODY_BYTES:
-                raise _too_large()
+            if declared.isdecimal() and int(declared) > limit_bytes:
+                raise _too_large(limit_bytes)
             chunks = bytearray()
             async for chunk in self.stream():
                 chunks += chunk
-                if len(chunks) > MAX_BODY_BYTES:
-                    raise _too_large()
+                if len(chunks) > limit_bytes:
+                    raise _too_large(limit_bytes)
             self._body = bytes(chunks)
         return self._body
 
     async def json(self) -> Any:
         """The body as JSON."""
         body = await self.body()
-        try:
+        with unparsable():
             if len(body) < OFF_LOOP_BYTES:
                 return json.loads(body)
             return await asyncio.to_thread(json.loads, body)
-        except RecursionError:
-            raise _unstorable(TOO_DEEP) from None
-        except json.JSONDecodeError:
-            raise
-        except UnicodeDecodeError as error:
-            raise Problem(
-                HTTPStatus.BAD_REQUEST, "bad-json", f"the body is not JSON: {error}"
-            ) from None
-        except ValueError:  # Python's own bound on the digits of an integer
-            raise _unstorable(TOO_LONG_INTEGER) from None
 
 
 class BoundedRoute(APIRoute):
@@ -82,22 +77,56 @@ class BoundedRoute(APIRoute):
         return handle_bounded
 
 
+@contextmanager
+def unparsable(place: Callable[[], str] = lambda: "") -> Iterator[None]:
+    """Tell as problems why JSON could not be parsed.
+
+    Args:
+        place: pointer to what was parsed, where that is not the whole body.
+    """
+    try:
+        yield
+    except RecursionError:
+        raise _unstorable(place(), TOO_DEEP) from None
+    except json.JSONDecodeError as error:
+        reason = f"{error.msg} at character {error.pos}"
+        raise _not_json(place(), reason) from None
+    except UnicodeDecodeError as error:
+        raise _not_json(place(), str(error)) from None
+    except ValueError:  # Python's own bound on the digits of an integer
+        raise _unstorable(place(), TOO_LONG_INTEGER) from None
+
+
+def media_type(request: Request) -> str:
+    """The content type without its parameters, "" where there is none."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 def _is_json(request: Request) -> bool:
-    declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    kind, _, subtype = declared.partition("/")
+    kind, _, subtype = media_type(request).partition("/")
     return kind == "application" and (subtype == "json" or subtype.endswith("+json"))
 
 
-def _unstorable(reason: str) -> Problem:
+def _not_json(pointer: str, reason: str) -> Problem:
+    what = f"row {pointer[1:]}" if pointer else "the body"
     return Problem(
-        HTTPStatus.UNPROCESSABLE_ENTITY, "unstorable-json", reason, errors=[("", reason)]
+        HTTPStatus.BAD_REQUEST,
+        "bad-json",
+        f"{what} is not JSON: {reason}",
+        errors=[(pointer, reason)] if pointer else [],
     )
 
 
-def _too_large() -> Problem:
+def _unstorable(pointer: str, reason: str) -> Problem:
+    return Problem(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "unstorable-json", reason, errors=[(pointer, reason)]
+    )
+
+
+def _too_large(limit_bytes: int) -> Problem:
     return Problem(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         "too-large",
-        f"the body exceeds {MAX_BODY_BYTES} bytes",
+        f"the body exceeds {limit_bytes} bytes",
         headers={"Connection": "close"},
     )

@@ -6,31 +6,32 @@ It must never compute, import a pipeline or touch a process.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute, APIRouter
 from fastapi_offline import FastAPIOffline
 
 from app import __version__
+from app.api.batches import BatchRoutes
 from app.api.ending import EndsInTime, OpenRequests
 from app.api.health import HealthRoutes
+from app.api.intake import Intake
 from app.api.managing import ManageRoutes
-from app.api.openapi import headers, install_openapi, problems
+from app.api.openapi import install_openapi, problems
 from app.api.problems import RETRY_AFTER_SECONDS, install_problem_handlers
-from app.api.requests import OFF_LOOP_BYTES, BoundedRoute
+from app.api.requests import BoundedRoute
 from app.api.results import ResultRoutes
 from app.api.schemas import (
     EnqueueRequest,
     EnqueueResponse,
     JobResponse,
 )
-from app.api.versions import beside, include_in_both
+from app.api.submitting import KEY_PARAMETER, SUBMITTED, SubmitRoutes
+from app.api.versions import include_in_both
 from app.db.interface import DBInterface
-from app.domain.errors import InvalidJsonError, UnknownPipelineError
 from app.domain.health import VitalSigns
-from app.domain.jobs import MAX_PAYLOAD_BYTES, Registration
-from app.domain.json_values import dump_storable
+from app.domain.jobs import Registration
 
 _DESCRIPTION: Final = """\
 Haulage accepts long jobs, stores them in PostgreSQL and runs each in a process of its own.
@@ -84,8 +85,8 @@ class WebServer:
     ) -> None:
         self._db = db
         self._queue_mgr = queue_mgr
-        self._pipelines = pipelines
-        self._default_pipeline = default_pipeline
+        self._intake = Intake(pipelines, default_pipeline)
+        self._submitting = SubmitRoutes(db, self._intake)
         self._on_stopped = on_stopped
         self._vital_signs = vital_signs
         self._schema_revision = schema_revision
@@ -136,15 +137,8 @@ class WebServer:
             response_model=EnqueueResponse,
             summary="Submit a job",
             tags=["jobs"],
-            responses={
-                200: {
-                    "headers": headers(
-                        Location="Where to follow the job.",
-                        Retry_After="Seconds after which asking for it makes sense.",
-                    )
-                },
-                **problems(400, 413, 415, 422, 503),
-            },
+            responses={200: SUBMITTED, **problems(400, 413, 415, 422, 503)},
+            openapi_extra={"parameters": [KEY_PARAMETER]},
         )
         add(
             "/jobs/{job_id}",
@@ -156,6 +150,8 @@ class WebServer:
             responses=problems(404, 503),
         )
         for area in (
+            self._submitting,
+            BatchRoutes(self._db, self._intake),
             ResultRoutes(self._db),
             ManageRoutes(self._db),
             HealthRoutes(
@@ -173,17 +169,7 @@ class WebServer:
         self, request: EnqueueRequest, response: Response, http: Request
     ) -> EnqueueResponse:
         """Store a job durably and answer its id; the work itself starts in another process."""
-        name = request.pipeline or self._default_pipeline
-        if self._pipelines is not None and name is not None and name not in self._pipelines:
-            raise UnknownPipelineError(name, tuple(sorted(self._pipelines)))
-        payload = await _storable(request.payload, len(await http.body()))
-        options = request.options()
-        if self._pipelines is not None and name is not None:
-            options = self._pipelines[name].complete(options)
-        job_id = await self._db.insert_pending_job(payload, options)
-        response.headers["Location"] = beside(http, f"/jobs/{job_id}")
-        response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-        return EnqueueResponse(id=job_id)
+        return await self._submitting.submit(request, response, http)
 
     async def get_job(self, job_id: str, response: Response) -> JobResponse:
         """The job's status, latest progress and milestones."""
@@ -196,16 +182,6 @@ class WebServer:
         else:
             response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         return JobResponse.of(job, milestones)
-
-
-async def _storable(payload: dict[str, Any], body_bytes: int) -> str:
-    try:
-        # A large payload takes tens of milliseconds to check and dump: not on the event loop.
-        if body_bytes > OFF_LOOP_BYTES:
-            return await asyncio.to_thread(dump_storable, payload, "payload", MAX_PAYLOAD_BYTES)
-        return dump_storable(payload, "payload", MAX_PAYLOAD_BYTES)
-    except InvalidJsonError as error:
-        raise InvalidJsonError(f"/payload{error.pointer}", error.reason) from None
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -11,12 +11,12 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from typing import Any, Protocol
 
 from app.db.contracts.health import HealthStore
+from app.db.contracts.submitting import Submitting
 from app.domain.jobs import (
     Attempt,
     Claim,
     ClaimedJob,
     Job,
-    JobOptions,
     JobStatus,
     LogLine,
     Milestone,
@@ -30,7 +30,7 @@ from app.domain.lifecycle import Verdict
 from app.domain.sharing import CallUsage, Dataset, PaidCall
 
 
-class DBInterface(HealthStore, Protocol):
+class DBInterface(HealthStore, Submitting, Protocol):
     """The store of jobs, their history and the nodes that run them."""
 
     async def open(self) -> None:
@@ -39,23 +39,7 @@ class DBInterface(HealthStore, Protocol):
     async def close(self) -> None:
         """Give every connection back within a few seconds; a second call does nothing."""
 
-    # -- submitting and reading ---------------------------------------------------------------
-
-    async def insert_pending_job(
-        self, payload: dict[str, Any] | str, options: JobOptions | None = None
-    ) -> str:
-        """Store a new pending job durably and return its id, then wake schedulers if it is due.
-
-        Args:
-            payload: an object, or its JSON text (which the caller has checked).
-
-        Raises:
-            InvalidJsonError: the payload holds something that could not come back unchanged, or an
-                option does (the pointer then begins with the option's name).
-            TooLargeError: the payload exceeds MAX_PAYLOAD_BYTES, the metadata MAX_METADATA_BYTES.
-
-        A lost connection is retried under the same id, so the job exists once or not at all.
-        """
+    # -- reading ----------------------------------------------------------------------------
 
     async def get_job(self, job_id: str) -> Job:
         """The job with the state of its latest attempt; JobNotFoundError."""

@@ -52,6 +52,31 @@ class JobNotFoundError(HaulageError):
         self.job_id = job_id
 
 
+class BatchNotFoundError(HaulageError):
+    """No job belongs to a batch with this id."""
+
+    def __init__(self, batch_id: str) -> None:
+        super().__init__(f"no batch {batch_id}")
+        self.batch_id = batch_id
+
+
+class IdempotencyKeyReusedError(HaulageError):
+    """The key belongs to a job that was submitted with other content; nothing was stored.
+
+    Attributes:
+        job_id: the job that the key made.
+        index: which of several submissions it was.
+    """
+
+    def __init__(self, key: str, job_id: str, index: int = 0) -> None:
+        super().__init__(
+            f"the idempotency key {key!r} was used for job {job_id} with other content"
+        )
+        self.key = key
+        self.job_id = job_id
+        self.index = index
+
+
 class LeaseLostError(HaulageError):
     """The claim that a write belongs to is no longer the job's current one; nothing was changed."""
 

@@ -153,6 +153,10 @@ class JobOptions:
         delay_seconds: earliest start counted from the insert, on the database's clock.
         max_attempts: claims that end in failure before the job is failed; None takes 1.
         limits: what is None takes the pipeline's or the node's default when the job starts.
+        submitted_by: in whose name; idempotency keys of different submitters are different keys.
+        idempotency_key: names this submission: a second one under it finds the first one's job.
+        fingerprint: what the key is used for (`app.domain.submissions`); None compares nothing.
+        job_id: a new UUIDv7 of a caller who wants to know whether the job is new; else None.
     """
 
     pipeline: str | None = None
@@ -165,6 +169,9 @@ class JobOptions:
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     submitted_by: str | None = None
+    idempotency_key: str | None = None
+    fingerprint: bytes | None = None
+    job_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pytest
 from api.conftest import client_of
 from contract.steps import RAISED, claimed, complete, new_node
 
-from app.api import requests, server
+from app.api import intake, requests
 from app.api.requests import MAX_BODY_BYTES
 from app.api.server import NoScheduler, WebServer
 from app.db.ids import new_id
@@ -229,7 +229,7 @@ async def test_others_are_answered_while_a_large_payload_is_read_and_checked(
     loads = held("loads", json.loads)
     decoding = types.SimpleNamespace(loads=loads, JSONDecodeError=json.JSONDecodeError)
     monkeypatch.setattr(requests, "json", decoding)
-    monkeypatch.setattr(server, "dump_storable", held("dump", dump_storable))
+    monkeypatch.setattr(intake, "dump_storable", held("dump", dump_storable))
     payload = {"rows": ["x" * 100] * 50_000}
     submitting = asyncio.ensure_future(enqueue(client, payload))
 

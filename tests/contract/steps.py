@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from app.domain.jobs import (
 )
 from app.domain.lifecycle import Completed, Raised, Released, decide
 from app.domain.sharing import PaidCall
+from app.domain.submissions import fingerprint
 
 PROGRESS = Progress(0.5, "middle", "half way")
 LINE = LogLine(1, 20, "stdout", "a line", datetime.now(UTC))
@@ -31,6 +33,17 @@ async def new_node(db: DBInterface, lease_seconds: float = 60.0) -> str:
     node = NodeInfo(new_id(), "test", os.getpid(), 4, lease_seconds, "0")
     await db.register_node(node)
     return node.id
+
+
+def keyed(key: str = "key", payload: Any = None, **options: Any) -> JobOptions:
+    """Options under a key, as the submission of this payload would have them."""
+    chosen = JobOptions(**options)
+    return replace(
+        chosen,
+        idempotency_key=key,
+        fingerprint=fingerprint(payload or {}, chosen),
+        job_id=new_id(),
+    )
 
 
 async def new_job(db: DBInterface, payload: Mapping[str, Any] | None = None, **options: Any) -> str:

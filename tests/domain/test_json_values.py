@@ -285,3 +285,20 @@ def _frames() -> list[object]:
         frames.append(frame)
         frame = frame.f_back  # type: ignore[assignment]
     return frames
+
+
+@pytest.mark.parametrize("start", [0, 1, 998, 999, 1_000, 1_001, 1_999, 5_500])
+@pytest.mark.parametrize("after", [0, 700])
+def test_a_long_integer_is_found_wherever_it_stands(start: int, after: int) -> None:
+    frame = len('["",')
+    value = ["x" * max(0, start - frame), 10**1_001, "y" * after]
+
+    with pytest.raises(InvalidJsonError, match="digits"):
+        dump_storable(value, "it", 100_000)
+    assert dump_storable([value[0], 10**999, value[2]], "it", 100_000)
+
+
+def test_digits_in_texts_are_no_integers() -> None:
+    value = {"a": "7" * 50_000, "b": "\\u0000", "c": ["é" * 3_000, "1" * 1_001]}
+
+    assert json.loads(dump_storable(value, "it", 100_000)) == value

@@ -12,10 +12,12 @@ import pytest
 from app.db.postgres.statements import STATEMENTS, Statement
 from app.domain.jobs import Attempt, ClaimedJob, Job, LogLine, Milestone, RunningJob
 from app.domain.sharing import CallUsage
+from app.domain.submissions import Batch
 
 # Statements whose rows are handed to a dataclass, in the order of its fields.
 FILLS: dict[str, type[Any]] = {
     "claim_pending_jobs": ClaimedJob,
+    "get_batch": Batch,
     "list_attempts": Attempt,
     "list_logs": LogLine,
     "list_lost_jobs": RunningJob,
@@ -33,13 +35,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "deregister_node": (),
     "drain_node": (),
     "find_lost_job": ("held",),
+    "find_jobs_by_key": ("submitted_by", "idempotency_key", "id", "payload_hash", "batch_id"),
     "finish_job": ("held",),
     "get_dataset": ("id", "name", "columns", "row_count", "detected", "sha256"),
     "get_result": ("result",),
     "get_status": ("status",),
     "insert_dataset": (),
     "insert_dataset_row": (),
-    "insert_pending_job": (),
+    "insert_pending_jobs": ("id",),
     "list_dataset_rows": ("row_no", "cells"),
     "list_datasets_of_file": ("id", "name", "columns", "row_count", "detected", "sha256"),
     "load_call": ("answer",),

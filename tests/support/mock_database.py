@@ -28,6 +28,7 @@ from app.domain.jobs import (
 )
 from app.domain.lifecycle import Verdict
 from app.domain.sharing import CallUsage, Dataset, PaidCall
+from app.domain.submissions import Batch, BatchReceipt, Submission
 
 
 def claimed_job(**changes: Any) -> ClaimedJob:
@@ -113,6 +114,12 @@ class MockDatabase:
     ) -> str:
         await self._called("insert_pending_job")
         return new_id()
+
+    async def insert_pending_jobs(self, submissions: Sequence[Submission]) -> BatchReceipt:
+        raise NotImplementedError
+
+    async def get_batch(self, batch_id: str) -> Batch:
+        raise NotImplementedError
 
     async def get_job(self, job_id: str) -> Job:
         await self._called("get_job")

@@ -3,20 +3,19 @@
 It knows the store only: no scheduling, no processes.
 """
 
-import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from app.db.ids import as_uuid, new_id
+from app.db.ids import as_uuid
 from app.db.postgres.connections import (
     COMMAND_TIMEOUT_SECONDS,
-    unavailable_errors,
 )
 from app.db.postgres.datasets import PostgresDatasets
 from app.db.postgres.listener import WakeUpListener
 from app.db.postgres.rows import finish_arguments, job_from_row, job_uuid
+from app.db.postgres.submitting import PostgresSubmitting
 from app.domain.errors import (
     DatabaseUnavailableError,
     IllegalTransitionError,
@@ -25,15 +24,12 @@ from app.domain.errors import (
 from app.domain.jobs import (
     INLINE_PAYLOAD_BYTES,
     MAX_CHECKPOINT_BYTES,
-    MAX_METADATA_BYTES,
-    MAX_PAYLOAD_BYTES,
     Attempt,
     AttemptOutcome,
     Cause,
     Claim,
     ClaimedJob,
     Job,
-    JobOptions,
     JobStatus,
     LogLine,
     Milestone,
@@ -43,18 +39,17 @@ from app.domain.jobs import (
     Usage,
     WakeUp,
 )
-from app.domain.json_values import check_size, check_storable, dump_storable
+from app.domain.json_values import check_size
 from app.domain.lifecycle import JobEvent, Verdict
 from app.domain.sharing import MAX_CALL_ANSWER_BYTES, CallUsage, PaidCall
 from app.telemetry import Telemetry, default_telemetry
 
 MAX_POOL_CONNECTIONS: Final = 8
 
-_INSERT_TRIES: Final = 2
 _CONTROL_TRIES: Final = 3
 
 
-class PostgresJobsDB(PostgresDatasets):
+class PostgresJobsDB(PostgresSubmitting, PostgresDatasets):
     """`DBInterface` on PostgreSQL 15 or newer.
 
     Args:
@@ -84,65 +79,16 @@ class PostgresJobsDB(PostgresDatasets):
         super().__init__(
             dsn,
             application_name,
+            default_pipeline=default_pipeline,
             max_connections=max_connections,
             command_timeout_seconds=command_timeout_seconds,
             notify=notify,
         )
         self._listen_dsn = listen_dsn or dsn
-        self._default_pipeline = default_pipeline
         self._telemetry = telemetry or default_telemetry()
         self._listener: WakeUpListener | None = None
 
-    # -- submitting and reading ---------------------------------------------------------------
-
-    async def insert_pending_job(
-        self, payload: dict[str, Any] | str, options: JobOptions | None = None
-    ) -> str:
-        """See DBInterface."""
-        options = options or JobOptions()
-        if isinstance(payload, str):
-            text = check_size(payload, "payload", MAX_PAYLOAD_BYTES)
-        else:
-            text = dump_storable(payload, "payload", MAX_PAYLOAD_BYTES)
-        check_storable(
-            {
-                "pipeline": options.pipeline,
-                "queue": options.queue,
-                "tags": options.tags,
-                "metadata": dict(options.metadata),
-                "submitted_by": options.submitted_by,
-            }
-        )
-        job_id = new_id()
-        arguments = (
-            UUID(job_id),
-            options.pipeline or self._default_pipeline,
-            options.queue,
-            options.priority,
-            options.run_at,
-            options.delay_seconds,
-            options.max_attempts or 1,
-            options.limits.timeout_seconds,
-            options.limits.start_timeout_seconds,
-            options.limits.stall_seconds,
-            options.limits.memory_limit_bytes,
-            list(options.tags),
-            dump_storable(dict(options.metadata), "metadata", MAX_METADATA_BYTES),
-            options.submitted_by or "",
-            text,
-        )
-        # All tries together take no longer than one call may.
-        async with unavailable_errors(), asyncio.timeout(self._command_timeout_seconds):
-            for tries_left in reversed(range(_INSERT_TRIES)):
-                try:
-                    await self._execute("insert_pending_job", *arguments)
-                    break
-                except DatabaseUnavailableError:
-                    if not tries_left:
-                        raise
-        if options.run_at is None and options.delay_seconds <= 0:
-            self._request_wake_up(WakeUp.JOBS)
-        return job_id
+    # -- reading ----------------------------------------------------------------------------
 
     async def get_job(self, job_id: str) -> Job:
         """See DBInterface."""

@@ -1,0 +1,329 @@
+"""Submissions in PostgreSQL: single ones in groups, batches whole or not at all; it runs no jobs.
+
+Whether an idempotency key is new is decided by the unique index inside the INSERT. A key that was
+taken is read afterwards, with a snapshot of its own; whoever made it has committed by then.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+
+from app.db.grouping import Grouping
+from app.db.ids import as_uuid, new_id
+from app.db.postgres.calls import PostgresCalls
+from app.db.postgres.connections import CLOSE_SECONDS, unavailable_errors
+from app.db.postgres.statements import STATEMENTS
+from app.domain.errors import (
+    BatchNotFoundError,
+    DatabaseUnavailableError,
+    IdempotencyKeyReusedError,
+    InvalidJsonError,
+    TooLargeError,
+)
+from app.domain.jobs import MAX_METADATA_BYTES, MAX_PAYLOAD_BYTES, JobOptions, WakeUp
+from app.domain.json_values import check_size, check_storable, dump_storable
+from app.domain.submissions import (
+    MAX_BATCH_BYTES,
+    MAX_BATCH_ROWS,
+    Batch,
+    BatchReceipt,
+    Submission,
+)
+
+# For a whole batch; each statement of it has the server's time-out to itself.
+BATCH_SECONDS: Final = 30.0
+# How long the members of a group wait for a rival of one of them.
+GROUP_LOCK_TIMEOUT: Final = "250ms"
+
+# What one statement of a batch takes: encoding it is done on the event loop.
+STATEMENT_ROWS: Final = 200
+STATEMENT_BYTES: Final = 1024 * 1024
+
+_INSERT_TRIES: Final = 2
+# A key's job may be deleted between the insert that met it and the look at it.
+_KEY_TRIES: Final = 3
+
+_Answer = TypeVar("_Answer")
+_Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A job as the statement takes it.
+
+    Attributes:
+        columns: those of the statement from the pipeline to the fingerprint, in its order.
+    """
+
+    id: UUID
+    columns: tuple[Any, ...]
+    payload: str
+    key: _Key | None
+    fingerprint: bytes | None
+    is_due: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The job that a row has come to, whoever made it."""
+
+    id: UUID
+    batch_id: UUID | None
+
+
+_Settled = _Found | IdempotencyKeyReusedError
+
+
+class PostgresSubmitting(PostgresCalls):
+    """The part of `DBInterface` about submitting."""
+
+    def __init__(
+        self,
+        dsn: str,
+        application_name: str,
+        *,
+        default_pipeline: str,
+        max_connections: int,
+        command_timeout_seconds: float,
+        notify: bool,
+    ) -> None:
+        super().__init__(
+            dsn,
+            application_name,
+            max_connections=max_connections,
+            command_timeout_seconds=command_timeout_seconds,
+            notify=notify,
+        )
+        self._default_pipeline = default_pipeline
+        self._groups: Grouping[_Row, UUID] = Grouping(self._store)
+
+    async def close(self) -> None:
+        """See DBInterface."""
+        await self._groups.flush(CLOSE_SECONDS)
+        await super().close()
+
+    async def insert_pending_job(
+        self, payload: dict[str, Any] | str, options: JobOptions | None = None
+    ) -> str:
+        """See DBInterface."""
+        row = self._row(payload, options or JobOptions())
+        # Waiting for a place in a group and all tries together take no longer than one call may.
+        async with unavailable_errors(), asyncio.timeout(self._command_timeout_seconds):
+            return str(await self._groups.submit(row, len(row.payload)))
+
+    async def insert_pending_jobs(self, submissions: Sequence[Submission]) -> BatchReceipt:
+        """See DBInterface."""
+        if not 1 <= len(submissions) <= MAX_BATCH_ROWS:
+            raise ValueError(f"{len(submissions)} submissions; 1 to {MAX_BATCH_ROWS} are a batch")
+        rows = await asyncio.to_thread(self._rows, submissions)
+        batch_id = UUID(new_id())
+        async with unavailable_errors(), asyncio.timeout(BATCH_SECONDS):
+            found = await _tried(
+                _INSERT_TRIES,
+                self._command_timeout_seconds,
+                lambda: self._store_batch(rows, batch_id),
+            )
+        self._wake_for(rows, found)
+        batches = {one.batch_id for one in found}
+        common = batch_id if batch_id in batches else batches.pop() if len(batches) == 1 else None
+        return BatchReceipt(
+            id=None if common is None else str(common),
+            job_ids=tuple(str(one.id) for one in found),
+            replayed=frozenset(
+                index
+                for index, (row, one) in enumerate(zip(rows, found, strict=True))
+                if one.id != row.id
+            ),
+        )
+
+    async def get_batch(self, batch_id: str) -> Batch:
+        """See DBInterface."""
+        found = await self._fetch_as(Batch, "get_batch", as_uuid(batch_id))
+        if not found:
+            raise BatchNotFoundError(batch_id)
+        return found[0]
+
+    async def _store(self, rows: Sequence[_Row]) -> list[UUID | Exception]:
+        """The jobs of a group, or why not; one that is alone is tried twice."""
+
+        async def store() -> list[_Settled]:
+            async with self._borrowed() as connection:
+                lock_timeout = None if len(rows) == 1 else GROUP_LOCK_TIMEOUT
+                return await _settle(connection, rows, lock_timeout=lock_timeout)
+
+        async with unavailable_errors(), asyncio.timeout(self._command_timeout_seconds):
+            tries = _INSERT_TRIES if len(rows) == 1 else 1
+            settled = await _tried(tries, self._command_timeout_seconds, store)
+        self._wake_for(rows, settled)
+        return [one.id if isinstance(one, _Found) else one for one in settled]
+
+    async def _store_batch(self, rows: Sequence[_Row], batch_id: UUID) -> list[_Found]:
+        settled: dict[UUID, _Settled] = {}
+        async with self._borrowed(BATCH_SECONDS) as connection:
+            try:
+                await connection.execute("begin")
+                for some in _statements(rows):
+                    found = await _settle(connection, some, batch_id=batch_id)
+                    settled.update(zip((row.id for row in some), found, strict=True))
+                is_whole = all(isinstance(one, _Found) for one in settled.values())
+                await connection.execute("commit" if is_whole else "rollback")
+            except asyncpg.PostgresError:
+                # As `_borrowed` does after every other error: the server rolls back what its client
+                # left, and asking it to could wait for long.
+                connection.terminate()
+                raise
+        return list(_all_found(settled[row.id] for row in rows))
+
+    def _wake_for(self, rows: Iterable[_Row], settled: Iterable[_Settled]) -> None:
+        for row, one in zip(rows, settled, strict=True):
+            if row.is_due and isinstance(one, _Found) and one.id == row.id:
+                self._request_wake_up(WakeUp.JOBS)
+                return
+
+    def _rows(self, submissions: Sequence[Submission]) -> list[_Row]:
+        rows = []
+        size_bytes = 0
+        for index, submission in enumerate(submissions):
+            try:
+                row = self._row(submission.payload, submission.options)
+            except InvalidJsonError as error:
+                raise InvalidJsonError(f"/{index}{error.pointer}", error.reason) from None
+            except TooLargeError as error:
+                what = f"{error.what} of submission {index}"
+                raise TooLargeError(what, error.size_bytes, error.limit_bytes) from None
+            size_bytes += len(row.payload.encode())
+            rows.append(row)
+        if size_bytes > MAX_BATCH_BYTES:
+            raise TooLargeError("the payloads of a batch", size_bytes, MAX_BATCH_BYTES)
+        return rows
+
+    def _row(self, payload: dict[str, Any] | str, options: JobOptions) -> _Row:
+        """What is submitted, checked; see `insert_pending_job` for the errors."""
+        if isinstance(payload, str):
+            text = check_size(payload, "payload", MAX_PAYLOAD_BYTES)
+        else:
+            text = dump_storable(payload, "payload", MAX_PAYLOAD_BYTES)
+        check_storable(
+            {
+                "pipeline": options.pipeline,
+                "queue": options.queue,
+                "tags": options.tags,
+                "metadata": dict(options.metadata),
+                "submitted_by": options.submitted_by,
+                "idempotency_key": options.idempotency_key,
+            }
+        )
+        submitter = options.submitted_by or ""
+        columns = (
+            options.pipeline or self._default_pipeline,
+            options.queue,
+            options.priority,
+            options.run_at,
+            options.delay_seconds,
+            options.max_attempts or 1,
+            options.limits.timeout_seconds,
+            options.limits.start_timeout_seconds,
+            options.limits.stall_seconds,
+            options.limits.memory_limit_bytes,
+            dump_storable(options.tags, "tags", MAX_METADATA_BYTES),
+            dump_storable(dict(options.metadata), "metadata", MAX_METADATA_BYTES),
+            submitter,
+            options.idempotency_key,
+            options.fingerprint,
+        )
+        return _Row(
+            id=UUID(options.job_id or new_id()),
+            columns=columns,
+            payload=text,
+            key=None if options.idempotency_key is None else (submitter, options.idempotency_key),
+            fingerprint=options.fingerprint,
+            is_due=options.run_at is None and options.delay_seconds <= 0,
+        )
+
+
+async def _settle(
+    connection: "PoolConnectionProxy[asyncpg.Record]",
+    rows: Sequence[_Row],
+    *,
+    batch_id: UUID | None = None,
+    lock_timeout: str | None = None,
+) -> list[_Settled]:
+    """Insert the rows, and find the job of each whose key was taken."""
+    settled: dict[UUID, _Settled] = {}
+    left = list(rows)
+    for _ in range(_KEY_TRIES):
+        columns = zip(*((row.id, *row.columns, row.payload) for row in left), strict=True)
+        inserted = await connection.fetch(
+            STATEMENTS["insert_pending_jobs"].sql, lock_timeout, batch_id, *map(list, columns)
+        )
+        new = {record["id"] for record in inserted}
+        taken = {row.key for row in left if row.key is not None and row.id not in new}
+        jobs = await _jobs_by_key(connection, taken) if taken else {}
+        for row in left:
+            if row.id in new or row.key is None:
+                # A row without a key that was there already is ours, from a call before this.
+                settled[row.id] = _Found(row.id, batch_id)
+            elif (job := jobs.get(row.key)) is not None:
+                settled[row.id] = _claimed_by(row, job)
+        left = [row for row in left if row.id not in settled]
+        if not left:
+            return [settled[row.id] for row in rows]
+    raise DatabaseUnavailableError("the job of an idempotency key comes and goes too quickly")
+
+
+async def _jobs_by_key(
+    connection: "PoolConnectionProxy[asyncpg.Record]", keys: Iterable[_Key]
+) -> dict[_Key, asyncpg.Record]:
+    submitters, names = zip(*keys, strict=True)
+    found = await connection.fetch(
+        STATEMENTS["find_jobs_by_key"].sql, list(submitters), list(names)
+    )
+    return {(job["submitted_by"], job["idempotency_key"]): job for job in found}
+
+
+def _claimed_by(row: _Row, job: asyncpg.Record) -> _Settled:
+    if row.fingerprint is None or row.fingerprint == job["payload_hash"]:
+        return _Found(job["id"], job["batch_id"])
+    return IdempotencyKeyReusedError(job["idempotency_key"], str(job["id"]))
+
+
+def _all_found(settled: Iterable[_Settled]) -> Iterator[_Found]:
+    for index, one in enumerate(settled):
+        if isinstance(one, IdempotencyKeyReusedError):
+            raise IdempotencyKeyReusedError(one.key, one.job_id, index)
+        yield one
+
+
+def _statements(rows: Sequence[_Row]) -> Iterator[list[_Row]]:
+    """The rows of a batch by statements, keys in the order in which every statement takes them."""
+    some: list[_Row] = []
+    size_bytes = 0
+    for row in sorted(rows, key=lambda row: (row.key is None, row.key or ("", ""))):
+        size_bytes += len(row.payload)
+        if some and (len(some) == STATEMENT_ROWS or size_bytes > STATEMENT_BYTES):
+            yield some
+            some, size_bytes = [], len(row.payload)
+        some.append(row)
+    yield some
+
+
+async def _tried(tries: int, seconds: float, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    """What `call` returns, made again where the store could not be reached, unless that took long.
+
+    Args:
+        seconds: after which nothing is begun any more.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        tries -= 1
+        try:
+            return await call()
+        except DatabaseUnavailableError:
+            if not tries or time.monotonic() >= end:
+                raise
