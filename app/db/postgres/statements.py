@@ -16,6 +16,8 @@ _FILES: Final = (
     "control.sql",
     "nodes.sql",
     "reads.sql",
+    "managing.sql",
+    "retention.sql",
 )
 
 
