@@ -15,8 +15,13 @@ from app import __version__
 from app.api.ending import EndsInTime, OpenRequests
 from app.api.health import HealthRoutes
 from app.api.managing import ManageRoutes
+from app.api.managing_clones import CloneRoutes
+from app.api.managing_lists import ListRoutes
+from app.api.nodes import NodeRoutes
 from app.api.openapi import headers, install_openapi, problems
+from app.api.pipelines import PipelineRoutes
 from app.api.problems import RETRY_AFTER_SECONDS, install_problem_handlers
+from app.api.queues import QueueRoutes
 from app.api.requests import OFF_LOOP_BYTES, BoundedRoute
 from app.api.results import ResultRoutes
 from app.api.schemas import (
@@ -143,11 +148,16 @@ class WebServer:
             response_model=JobResponse,
             summary="Follow a job",
             tags=["jobs"],
-            responses=problems(404, 503),
+            responses=problems(404, 410, 503),
         )
         for area in (
             ResultRoutes(self._db),
             ManageRoutes(self._db),
+            ListRoutes(self._db),
+            CloneRoutes(self._db, self._pipelines),
+            QueueRoutes(self._db),
+            NodeRoutes(self._db),
+            PipelineRoutes(self._pipelines, self._default_pipeline),
             HealthRoutes(self._db, lambda: self._is_ready),
         ):
             area.add_to(router)

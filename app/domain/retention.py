@@ -20,6 +20,7 @@ class Retention:
         call_seconds: since the answer of a paid call was kept; None keeps them.
         node_seconds: since a node was last heard of.
         tombstone_seconds: for how long a deleted job is known to have been.
+        interval_seconds: between two looks.
     """
 
     jobs: dict[JobStatus, float] = field(default_factory=dict)
@@ -27,3 +28,4 @@ class Retention:
     call_seconds: float | None = None
     node_seconds: float = NODE_SECONDS
     tombstone_seconds: float = TOMBSTONE_SECONDS
+    interval_seconds: float = 60.0

@@ -22,6 +22,7 @@ from app.domain.jobs import (
     Limits,
     Registration,
 )
+from app.pipelines.payloads import BUILT_IN, Declaration
 
 ENTRY_POINT_GROUP: Final = "haulage.pipelines"
 
@@ -89,8 +90,22 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def is_built_in(registration: Registration) -> bool:
-    """Whether it is one of ours, whose defaults stand here."""
-    return registration.target in _BUILT_IN.values()
+    """Whether it is one of ours, whose declarations stand in `payloads`."""
+    return registration.target in BUILT_IN
+
+
+def with_declaration(registration: Registration, declared: Declaration | None) -> Registration:
+    """The registration with what its class says; of ours it is known without being asked.
+
+    Raises:
+        ValueError: its defaults are none that a job could have.
+    """
+    known = declared or BUILT_IN.get(registration.target) or Declaration()
+    return replace(
+        with_defaults(registration, known.defaults),
+        description=known.description,
+        payload_schema=known.payload_schema,
+    )
 
 
 def _registration(name: str, entry: Any) -> Registration:
