@@ -27,7 +27,7 @@ DATASET_BATCH: Final = 10
 # A batch that takes longer is halved the next time.
 LONG_SECONDS: Final = 0.5
 LEAST_PAUSE_SECONDS: Final = 0.05
-STOP_SECONDS: Final = 0.2
+STOP_SECONDS: Final = 0.1
 
 Prune = Callable[[int], Awaitable[int]]
 

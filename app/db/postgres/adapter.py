@@ -187,7 +187,7 @@ class PostgresJobsDB(PostgresDatasets, PostgresManaging, PostgresRetention):
     async def cancel_job(self, job_id: str) -> JobStatus:
         """See DBInterface."""
         for _ in range(_CONTROL_TRIES):
-            asked = await self._fetch_row("cancel_jobs", [job_uuid(job_id)])
+            asked = await self._fetch_row("cancel_jobs", [job_uuid(job_id)], list(JobStatus))
             if asked is not None:
                 status = JobStatus(asked["status"])
                 if status is JobStatus.RUNNING:
@@ -204,7 +204,7 @@ class PostgresJobsDB(PostgresDatasets, PostgresManaging, PostgresRetention):
     async def retry_job(self, job_id: str) -> None:
         """See DBInterface."""
         for _ in range(_CONTROL_TRIES):
-            if await self._fetch_row("retry_jobs", [job_uuid(job_id)]) is not None:
+            if await self._fetch_row("retry_jobs", [job_uuid(job_id)], list(JobStatus)) is not None:
                 self._request_wake_up(WakeUp.JOBS)
                 return
             status = await self._get_status(job_id)

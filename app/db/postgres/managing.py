@@ -156,7 +156,8 @@ class PostgresManaging(PostgresCalls):
             page = await self._find(wanted, limit, before, without_wish=without_wish)
             if page.jobs:
                 keys = [UUID(job.id) for job in page.jobs]
-                done = await self._fetch_all(statement, keys)
+                # Whoever has another status by now was not asked for.
+                done = await self._fetch_all(statement, keys, list(statuses))
                 self._wake_for(statement, done)
                 matched += len(keys)
                 changed += len(done)

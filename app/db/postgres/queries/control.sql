@@ -1,7 +1,7 @@
 -- What somebody decides about a job from outside: to end it, or to begin again.
 
 -- name: cancel_jobs
--- Of the jobs $1 cancels the pending at once and notes the wish where they run; the others stay.
+-- Of the jobs $1 in a status of $2 cancels the pending at once and notes the wish where they run.
 with
 -- In the order of ids, so that two of these never wait for each other in a circle; claims pass over
 -- what is locked and wait for nobody. A claim or an end that commits meanwhile is seen: what is
@@ -9,7 +9,7 @@ with
 alive as (
     select id
     from haulage.jobs
-    where id = any ($1::uuid[]) and status in ('pending', 'running')
+    where id = any ($1::uuid[]) and status = any ($2) and status in ('pending', 'running')
     order by id
     for no key update
 ),
@@ -29,12 +29,13 @@ event as (
 select id::text as id, status from asked;
 
 -- name: retry_jobs
--- Makes those of the jobs $1 that have ended pending again with a fresh budget; the others stay.
+-- Makes the jobs $1 that have ended in a status of $2 pending again with a fresh budget.
 with
 ended as (
     select id, status
     from haulage.jobs
-    where id = any ($1::uuid[]) and status in ('completed', 'failed', 'cancelled')
+    where id = any ($1::uuid[]) and status = any ($2)
+      and status in ('completed', 'failed', 'cancelled')
     order by id
     for no key update
 ),
