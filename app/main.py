@@ -205,12 +205,13 @@ def _with_declarations(
     declared, failed = probe.answers()
     completed = dict(pipelines)
     for name, registration in pipelines.items():
-        try:
-            completed[name] = with_declaration(registration, declared.get(registration.target))
-        except ValueError as error:
-            failed[registration.target] = str(error)
-            without = dataclasses.replace(declared[registration.target], defaults={})
-            completed[name] = with_declaration(registration, without)
+        if (found := declared.get(registration.target)) is not None:
+            try:
+                completed[name] = with_declaration(registration, found)
+            except ValueError as error:
+                failed[registration.target] = str(error)
+                without = dataclasses.replace(found, defaults={})
+                completed[name] = with_declaration(registration, without)
         if (reason := failed.get(registration.target)) is not None:
             telemetry.emit("pipeline.unknown_defaults", pipeline=name, reason=reason)
     return completed

@@ -5,7 +5,7 @@ a schema describes is one that the pipeline takes, save for what it says in word
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ class Declaration:
 
     description: str | None = None
     payload_schema: Mapping[str, Any] | None = None
-    defaults: Mapping[str, Any] = MappingProxyType({})
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _object(properties: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -77,7 +77,10 @@ def load_registrations(
             merged = _merged(given.get(name, {}), registration.arguments)
             registration = replace(registration, arguments=merged)
         registrations[name] = registration
-    return registrations
+    return {
+        name: with_declaration(each, BUILT_IN[each.target]) if is_built_in(each) else each
+        for name, each in registrations.items()
+    }
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,17 +97,16 @@ def is_built_in(registration: Registration) -> bool:
     return registration.target in BUILT_IN
 
 
-def with_declaration(registration: Registration, declared: Declaration | None) -> Registration:
-    """The registration with what its class says; of ours it is known without being asked.
+def with_declaration(registration: Registration, declared: Declaration) -> Registration:
+    """The registration with what its class says.
 
     Raises:
         ValueError: its defaults are none that a job could have.
     """
-    known = declared or BUILT_IN.get(registration.target) or Declaration()
     return replace(
-        with_defaults(registration, known.defaults),
-        description=known.description,
-        payload_schema=known.payload_schema,
+        with_defaults(registration, declared.defaults),
+        description=declared.description,
+        payload_schema=declared.payload_schema,
     )
 
 

@@ -15,9 +15,9 @@ old as materialized (
     limit $3
     for update skip locked
 ),
--- Tested again on the newest version: who was retried meanwhile has begun a new life.
+-- By key, where a join might read the whole table.
 gone as (
-    delete from haulage.jobs j using old where j.id = old.id and j.status = $1 returning j.id
+    delete from haulage.jobs where id = any (array(select id from old)) returning id
 ),
 noted as (
     insert into haulage.deleted_jobs (id) select id from gone
@@ -45,7 +45,7 @@ old as materialized (
     for update skip locked
 ),
 gone as (
-    delete from haulage.datasets d using old where d.id = old.id returning d.id
+    delete from haulage.datasets where id = any (array(select id from old)) returning id
 )
 select count(*) as n from gone;
 
@@ -62,7 +62,7 @@ old as materialized (
     for update skip locked
 ),
 gone as (
-    delete from haulage.call_cache c using old where c.key = old.key returning c.key
+    delete from haulage.call_cache where key = any (array(select key from old)) returning key
 )
 select count(*) as n from gone;
 
@@ -73,8 +73,10 @@ turn as materialized (select pg_try_advisory_xact_lock(7521421961321608302) as i
 old as materialized (
     select n.id
     from haulage.nodes n
-    where greatest(n.heartbeat_at + make_interval(secs => n.lease_seconds), n.stopped_at)
-        < now() - make_interval(secs => $1)
+    where now() - make_interval(secs => $1) > case
+            when n.state = 'stopped' then n.stopped_at
+            else n.heartbeat_at + make_interval(secs => n.lease_seconds)
+        end
       and (select is_ours from turn)
       and not exists (
           select from haulage.jobs j where j.status = 'running' and j.node_id = n.id
@@ -83,7 +85,7 @@ old as materialized (
     for update skip locked
 ),
 gone as (
-    delete from haulage.nodes n using old where n.id = old.id returning n.id
+    delete from haulage.nodes where id = any (array(select id from old)) returning id
 )
 select count(*) as n from gone;
 
@@ -100,6 +102,6 @@ old as materialized (
     for update skip locked
 ),
 gone as (
-    delete from haulage.deleted_jobs t using old where t.id = old.id returning t.id
+    delete from haulage.deleted_jobs where id = any (array(select id from old)) returning id
 )
 select count(*) as n from gone;
