@@ -177,7 +177,7 @@ async def test_nothing_is_imported_for_an_unknown_pipeline(client: httpx2.AsyncC
         ("DELETE", "/livez", 405),
         ("GET", "/", 404),
         ("GET", "/nowhere", 404),
-        ("POST", "/jobs", 404),
+        ("PUT", "/jobs", 405),
         ("GET", "/jobs/x/y/z", 404),
     ],
 )

@@ -85,6 +85,27 @@ async def test_each_batch_walks_only_its_own_status(database_url: str) -> None:
         assert await connection.fetchval("select count(*) from haulage.job_payloads") == 22_500
 
 
+async def test_payloads_are_not_read_to_find_the_datasets_that_they_name(
+    database_url: str,
+) -> None:
+    db = PostgresJobsDB(database_url)
+    for _ in range(20):
+        await db.insert_dataset("a", ["t"], [["x"]], sha256="ab" * 32, detected={})
+    async with connected(database_url) as connection:
+        await connection.execute(FILL, "completed", 0, 20_000)
+        for _ in range(2):
+            explained = await connection.fetchval(
+                f"explain (analyze, format json) {STATEMENTS['prune_datasets'].sql}", 0.0, 10
+            )
+            plan = list(nodes(json.loads(explained)[0]["Plan"]))
+            read = [n for n in plan if n.get("Relation Name") in {"jobs", "job_payloads"}]
+            assert "Seq Scan" not in {node["Node Type"] for node in read}
+            # With statistics as well as without.
+            await connection.execute("analyze")
+        assert await connection.fetchval("select count(*) from haulage.datasets") == 0
+    await db.close()
+
+
 async def test_a_dataset_that_a_job_comes_to_name_meanwhile_stays(database_url: str) -> None:
     db = PostgresJobsDB(database_url)
     dataset = await db.insert_dataset("a", ["t"], [["x"]], sha256="ab" * 32, detected={})

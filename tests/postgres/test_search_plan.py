@@ -12,6 +12,8 @@ from postgres.test_claim_plan import connected, nodes
 
 from app.db.ids import new_id
 from app.db.postgres import reads
+from app.db.postgres.adapter import PostgresJobsDB
+from app.db.postgres.statements import STATEMENTS
 from app.domain.jobs import JobStatus
 from app.domain.managing import MAX_LOOKED_AT, JobFilter
 
@@ -147,6 +149,11 @@ async def test_searches_over_many_jobs_are_bounded(
             with subtests.test(f"a page of {name}, and no more"):
                 plan = await explained(connection, reads.page(FILTERS[name], PAGE, None))
                 assert sum(rows for _, rows in looked_at(plan)) < 9_000
+        with subtests.test("queues"):
+            plan = await explained(connection, (STATEMENTS["list_queues"].sql, [1_000]))
+            of_jobs = [s for s in nodes(plan) if s.get("Relation Name") == "jobs"]
+            assert "Seq Scan" not in {scan["Node Type"] for scan in of_jobs}
+            assert sum(scan["Actual Rows"] for scan in of_jobs) == 2_000
 
         found = [row["id"] async for row in walked(connection, JobFilter(pipeline="rare"))]
         rare = await connection.fetch(
@@ -154,6 +161,20 @@ async def test_searches_over_many_jobs_are_bounded(
         )
         assert found == [row["id"] for row in rare]
         assert len(found) == JOBS // 50_000
+
+
+async def test_a_search_is_planned_for_its_own_filter_each_time(database_url: str) -> None:
+    db = PostgresJobsDB(database_url, max_connections=1)
+    for n in range(12):
+        await db.list_jobs(JobFilter(pipeline=f"p{n}"), limit=PAGE)
+        await db.count_jobs(JobFilter(pipeline=f"p{n}"))
+    async with db._borrowed() as connection:
+        plans = await connection.fetch(
+            "select custom_plans, generic_plans from pg_prepared_statements"
+            " where statement like '%looked%' and statement not like '%pg_prepared%'"
+        )
+    await db.close()
+    assert [tuple(plan) for plan in plans] == [(12, 0)] * 2
 
 
 async def walked(

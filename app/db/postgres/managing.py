@@ -102,7 +102,9 @@ class PostgresManaging(PostgresCalls):
         async with self._borrowed() as connection:
             try:
                 await connection.execute(
-                    f"begin read only; set local statement_timeout = '{SEARCH_SECONDS}s'"
+                    f"begin read only; set local statement_timeout = '{SEARCH_SECONDS}s';"
+                    # A plan that knows neither filter nor limit would read whole tables.
+                    " set local plan_cache_mode = force_custom_plan"
                 )
                 rows = await connection.fetch(sql, *arguments)
                 await connection.execute("commit")

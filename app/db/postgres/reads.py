@@ -24,7 +24,6 @@ from sqlalchemy import (
     bindparam,
     case,
     func,
-    literal_column,
     select,
     text,
     true,
@@ -126,7 +125,7 @@ def _looked(wanted: JobFilter, before: UUID | None) -> Select[Any]:
         select(*columns)
         .where(*_range(wanted, before))
         .order_by(jobs.c.id.desc())
-        .limit(_number(MAX_LOOKED_AT))
+        .limit(MAX_LOOKED_AT)
     )
 
 
@@ -136,7 +135,7 @@ def _last_looked_at(wanted: JobFilter, before: UUID | None) -> ColumnElement[Any
         select(jobs.c.id)
         .where(*_range(wanted, before))
         .order_by(jobs.c.id.desc())
-        .offset(_number(MAX_LOOKED_AT - 1))
+        .offset(MAX_LOOKED_AT - 1)
         .limit(1)
         .scalar_subquery()
     )
@@ -206,11 +205,6 @@ def _error_of(looked: Subquery) -> ColumnElement[str]:
         .where(attempt.c.job_id == looked.c.id, attempt.c.claim_no == looked.c.claim_no)
         .scalar_subquery()
     )
-
-
-def _number(number: int) -> ColumnElement[int]:
-    """A bound that the server sees when it plans, not only when it runs."""
-    return literal_column(str(number))
 
 
 def _id_at(instant: datetime, margin: timedelta) -> UUID:
