@@ -31,7 +31,7 @@ from app.domain.errors import (
 )
 from app.domain.jobs import Cause, ClaimedJob, ErrorInfo, JobStatus
 from app.domain.lifecycle import Cancelled, Raised, decide
-from app.domain.managing import BulkChange, JobCount, JobFilter, JobSummary
+from app.domain.managing import BulkChange, JobCount, JobFilter, JobPage, JobSummary
 
 EVERYTHING = JobFilter()
 NOW = datetime.now(UTC)
@@ -433,6 +433,38 @@ async def test_a_change_goes_on_behind_what_a_search_looks_at(
 
     assert await db.cancel_jobs(JobFilter(pipeline="rare")) == BulkChange(4, 4, 0)
     assert sorted(await ids(db, statuses=(JobStatus.CANCELLED,))) == rare
+
+
+@pytest.mark.parametrize("act", ["cancel_jobs", "retry_jobs"])
+async def test_a_job_that_has_another_status_when_its_turn_comes_stays_as_it_is(
+    store: Store, db: DBInterface, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    meanwhile = store.connect()
+    node = await new_node(db)
+    if act == "cancel_jobs":
+        job_id, asked = await new_job(db), JobStatus.PENDING
+    else:
+        job_id, asked = (await ended(db, JobStatus.CANCELLED)).id, JobStatus.CANCELLED
+    find = managing.PostgresManaging._find
+
+    async def find_and_lose(*arguments: Any, **options: Any) -> JobPage:
+        page = await find(*arguments, **options)
+        if act == "retry_jobs":
+            await meanwhile.retry_job(job_id)
+        job = await meanwhile.claim_next_pending_job(node)
+        assert job is not None
+        if act == "retry_jobs":
+            assert await complete(meanwhile, job)
+        return page
+
+    monkeypatch.setattr(managing.PostgresManaging, "_find", find_and_lose)
+
+    change = await getattr(db, act)(JobFilter(statuses=(asked,)))
+
+    assert change == BulkChange(1, 0, 0)
+    job = await db.get_job(job_id)
+    expected = JobStatus.RUNNING if act == "cancel_jobs" else JobStatus.COMPLETED
+    assert (job.status, job.cancel_requested_at) == (expected, None)
 
 
 @pytest.mark.needs(COUNTED_WAKE_UPS)

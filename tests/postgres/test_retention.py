@@ -6,7 +6,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
-from contract.steps import claimed, complete, new_job, new_node
+from contract.steps import CALL, claimed, complete, new_job, new_node
 from postgres.test_claim_plan import connected, nodes
 from support.waiting import eventually
 
@@ -33,12 +33,15 @@ async def test_who_comes_meanwhile_leaves_at_once(database_url: str) -> None:
     first, second = PostgresJobsDB(database_url), PostgresJobsDB(database_url)
     job = await claimed(first)
     assert await complete(first, job)
+    later = await claimed(first)
+    await first.save_call(later.claim, CALL)
+    assert await complete(first, later)
     async with connected(database_url) as holder, holder.transaction():
         # The first one has begun, and waits for something of the job.
         await holder.execute(
             "select from haulage.job_payloads where job_id = $1 for update", UUID(job.id)
         )
-        pruning = asyncio.ensure_future(first.prune_jobs(JobStatus.COMPLETED, 0.0, 10))
+        pruning = asyncio.ensure_future(first.prune_jobs(JobStatus.COMPLETED, 0.0, 1))
 
         async def is_waiting() -> bool:
             waiting: int = await holder.fetchval(
@@ -50,6 +53,7 @@ async def test_who_comes_meanwhile_leaves_at_once(database_url: str) -> None:
         await eventually(is_waiting, "the first one in the middle")
         for prune in (second.prune_calls, second.prune_datasets, second.prune_nodes):
             assert await prune(0.0, 10) == 0
+        # Not even what the first one does not hold.
         assert await second.prune_jobs(JobStatus.COMPLETED, 0.0, 10) == 0
         # Claims and submissions go on.
         pending = await new_job(second)
@@ -58,6 +62,8 @@ async def test_who_comes_meanwhile_leaves_at_once(database_url: str) -> None:
         assert claim.id == pending
 
     assert await pruning == 1
+    assert await second.prune_jobs(JobStatus.COMPLETED, 0.0, 10) == 1
+    assert await second.prune_calls(0.0, 10) == 1
     for db in (first, second):
         await db.close()
 
