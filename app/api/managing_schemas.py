@@ -89,7 +89,36 @@ class ListQuery(JobQuery):
 class JobSummaryResponse(BaseModel):
     """A job in a list; `GET /jobs/{id}` tells more."""
 
-    model_config = ConfigDict(from_attributes=True)
+    model_config = ConfigDict(
+        from_attributes=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "019ad0f2-5f3e-7c1a-9d0e-2b7c8f6f0a11",
+                    "status": "failed",
+                    "pipeline": "thematic",
+                    "queue": "default",
+                    "priority": 0,
+                    "attempt": 1,
+                    "max_attempts": 1,
+                    "node_id": "019ad0f2-5f3e-7c1a-9d0e-2b7c8f6f0a12",
+                    "batch_id": None,
+                    "submitted_by": "",
+                    "tags": ["survey-7"],
+                    "created_at": "2026-11-30T09:00:00Z",
+                    "run_at": "2026-11-30T09:00:00Z",
+                    "started_at": "2026-11-30T09:00:01Z",
+                    "finished_at": "2026-11-30T09:02:11Z",
+                    "cancel_requested_at": None,
+                    "progress_fraction": 0.35,
+                    "progress_stage": "name",
+                    "cause": "exception",
+                    "error_class": "LLMError",
+                    "error_message": "the model does not answer",
+                }
+            ]
+        },
+    )
 
     id: str
     status: JobStatus

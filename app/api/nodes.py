@@ -13,7 +13,26 @@ from app.db.interface import DBInterface
 class NodeResponse(BaseModel):
     """One boot of one scheduler."""
 
-    model_config = ConfigDict(from_attributes=True)
+    model_config = ConfigDict(
+        from_attributes=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "019ad0f2-5f3e-7c1a-9d0e-2b7c8f6f0a12",
+                    "name": "worker-1",
+                    "pid": 4711,
+                    "version": "0.1.0",
+                    "state": "active",
+                    "capacity": 4,
+                    "running": 2,
+                    "lease_seconds": 15.0,
+                    "heartbeat_seconds": 1.2,
+                    "started_at": "2026-11-30T09:00:00Z",
+                    "stopped_at": None,
+                }
+            ]
+        },
+    )
 
     id: str
     name: str

@@ -15,7 +15,21 @@ QueueName = Annotated[str, Path(min_length=1, max_length=255)]
 class QueueResponse(BaseModel):
     """A queue with its jobs that have not ended."""
 
-    model_config = ConfigDict(from_attributes=True)
+    model_config = ConfigDict(
+        from_attributes=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "default",
+                    "is_paused": False,
+                    "pending": 12,
+                    "scheduled": 2,
+                    "running": 4,
+                    "oldest_pending_seconds": 3.5,
+                }
+            ]
+        },
+    )
 
     name: str
     is_paused: bool
