@@ -31,8 +31,10 @@ from app.domain.jobs import (
     LEAST_STALL_SECONDS,
     MAX_START_TIMEOUT_SECONDS,
     MAX_TIMEOUT_SECONDS,
+    JobStatus,
     Limits,
 )
+from app.domain.retention import DAY_SECONDS, Retention
 
 PREFIX: Final = "HAULAGE_"
 POLL_INTERVAL_SECONDS: Final = 2.0
@@ -273,6 +275,43 @@ class Settings(BaseSettings):
         "`embedding.base_url`, divided by commas; one without a path stands for `/v1` there and "
         "below. For `llm` they get the same key, for `embedding` none.",
     )
+    retention_completed_days: float = Field(
+        default=30.0,
+        ge=0,
+        le=36_500,
+        description="Completed jobs are deleted this long after their end, with their results; "
+        "0 keeps them. A month lets people come back to a result; what is to stay is exported.",
+    )
+    retention_failed_days: float = Field(
+        default=90.0,
+        ge=0,
+        le=36_500,
+        description="The same for failed jobs, longer: their logs and checkpoints are what a "
+        "search for the cause, or a retry, needs.",
+    )
+    retention_cancelled_days: float = Field(
+        default=7.0,
+        ge=0,
+        le=36_500,
+        description="The same for cancelled jobs, shorter: somebody has decided against them.",
+    )
+    retention_dataset_days: float = Field(
+        default=90.0,
+        ge=0,
+        le=36_500,
+        description="Datasets are deleted this long after they were stored, unless a job names "
+        "them (in `dataset.id` of its payload); 0 keeps them.",
+    )
+    retention_call_days: float = Field(
+        default=90.0,
+        ge=0,
+        le=36_500,
+        description="Kept answers of paid calls are deleted at this age; 0 keeps them. What they "
+        "cost is told with their jobs.",
+    )
+    retention_interval_seconds: float = Field(
+        default=60.0, gt=0, le=86_400, description="Between two looks for what is old enough."
+    )
     start_method: Literal["forkserver", "spawn"] = Field(
         default="forkserver" if platform.system() == "Linux" else "spawn",
         description="How worker processes start: `forkserver` (preloaded, Linux) or `spawn`.",
@@ -330,6 +369,21 @@ class Settings(BaseSettings):
             self.job_start_timeout_seconds,
             self.job_stall_seconds,
             self.job_memory_limit_bytes or memory_share_bytes(self.max_concurrent_jobs),
+        )
+
+    @property
+    def retention(self) -> Retention:
+        """How long what is done with is kept."""
+        days = {
+            JobStatus.COMPLETED: self.retention_completed_days,
+            JobStatus.FAILED: self.retention_failed_days,
+            JobStatus.CANCELLED: self.retention_cancelled_days,
+        }
+        return Retention(
+            jobs={status: age * DAY_SECONDS for status, age in days.items() if age > 0},
+            dataset_seconds=self.retention_dataset_days * DAY_SECONDS or None,
+            call_seconds=self.retention_call_days * DAY_SECONDS or None,
+            interval_seconds=self.retention_interval_seconds,
         )
 
     @property

@@ -5,6 +5,7 @@ settings -> database (given, or bundled) -> schema -> adapters -> QueueManager, 
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import gc
 import ipaddress
@@ -27,7 +28,8 @@ from app.domain.errors import ConfigurationError
 from app.domain.jobs import Registration
 from app.orchestrator.manager import QueueManager
 from app.orchestrator.options import ManagerOptions
-from app.pipelines.registry import is_built_in, load_registrations, with_defaults
+from app.orchestrator.pruning import Pruner
+from app.pipelines.registry import is_built_in, load_registrations, with_declaration
 from app.serving import serve
 from app.telemetry import Telemetry, configure_logging, default_telemetry
 from app.worker.probe import PROBE_SECONDS, PipelineProbe
@@ -65,8 +67,8 @@ def warn_of_few_connections(
     It would work all the same: workers wait for a connection, and submitters may be told to.
     """
     pool = MAX_POOL_CONNECTIONS + settings.notify
-    # The scheduler's pool, LISTEN, the lease's own connection, and one for every worker.
-    needed = 0 if role == "api" else pool + 2 + settings.max_concurrent_jobs
+    # The scheduler's pool, LISTEN, one each for lease and retention, and one for every worker.
+    needed = 0 if role == "api" else pool + 3 + settings.max_concurrent_jobs
     needed += 0 if role == "worker" else pool
     left = connections_left(url)
     if left is not None and left < needed:
@@ -175,7 +177,7 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
             if database is not None:
                 revision = ensure_schema(database, settings, telemetry)
                 warn_of_few_connections(database.url, settings, role, telemetry)
-            pipelines = _with_declared_defaults(pipelines, probe, telemetry)
+            pipelines = _with_declarations(pipelines, probe, telemetry)
         manager = None
         if role != "api":
             manager = QueueManager(
@@ -184,6 +186,7 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
                 options=_manager_options(settings),
                 telemetry=telemetry,
                 worker_db_factory=worker_db_factory,
+                companions=[Pruner(db_factory, settings.retention, telemetry)],
             )
         web = WebServer(
             web_db_factory(),
@@ -201,18 +204,20 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
     return Service(database, manager, web)
 
 
-def _with_declared_defaults(
+def _with_declarations(
     pipelines: Mapping[str, Registration], probe: PipelineProbe, telemetry: Telemetry
 ) -> dict[str, Registration]:
     """The registrations with what their classes say; a class that cannot be asked says nothing."""
     declared, failed = probe.answers()
     completed = dict(pipelines)
     for name, registration in pipelines.items():
-        try:
-            defaults = declared.get(registration.target, {})
-            completed[name] = with_defaults(registration, defaults)
-        except ValueError as error:
-            failed[registration.target] = str(error)
+        if (found := declared.get(registration.target)) is not None:
+            try:
+                completed[name] = with_declaration(registration, found)
+            except ValueError as error:
+                failed[registration.target] = str(error)
+                without = dataclasses.replace(found, defaults={})
+                completed[name] = with_declaration(registration, without)
         if (reason := failed.get(registration.target)) is not None:
             telemetry.emit("pipeline.unknown_defaults", pipeline=name, reason=reason)
     return completed

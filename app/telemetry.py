@@ -41,6 +41,7 @@ EVENTS: Final[Mapping[str, int]] = MappingProxyType(
         "worker.ended": logging.INFO,
         "worker.killed": logging.WARNING,
         "pipeline.unknown_defaults": logging.WARNING,
+        "retention.pruned": logging.INFO,
         "preload.incomplete": logging.WARNING,
         "connections.overcommitted": logging.WARNING,
         "schema.upgraded": logging.INFO,

@@ -12,7 +12,7 @@ from app.api.problems import Problem
 from app.api.schemas import EnqueueRequest
 from app.db.ids import new_id
 from app.domain.errors import InvalidJsonError, UnknownPipelineError
-from app.domain.jobs import MAX_PAYLOAD_BYTES, Registration
+from app.domain.jobs import MAX_PAYLOAD_BYTES, JobOptions, Registration
 from app.domain.json_values import dump_storable
 from app.domain.submissions import MAX_KEY_CHARACTERS, Submission, fingerprint
 
@@ -55,24 +55,36 @@ class Intake:
             InvalidJsonError: with the pointer into the request.
             TooLargeError
         """
-        name = request.pipeline or self._default_pipeline
+        payload = _storable(request.payload)
+        options = self.options(request.options(), request.payload, submitter=submitter, key=key)
+        return Submission(payload, options)
+
+    def options(
+        self, asked: JobOptions, content: Any, *, submitter: str = "", key: str | None = None
+    ) -> JobOptions:
+        """What was asked for with its submitter, its key and what its pipeline says by default.
+
+        Args:
+            content: JSON that a repetition under the same key has to equal, beside the options.
+
+        Raises:
+            UnknownPipelineError
+        """
+        name = asked.pipeline or self._default_pipeline
         registration = None
         if self._pipelines is not None and name is not None:
             registration = self._pipelines.get(name)
             if registration is None:
                 raise UnknownPipelineError(name, tuple(sorted(self._pipelines)))
-        payload = _storable(request.payload)
-        options = replace(request.options(), pipeline=name, submitted_by=submitter)
+        options = replace(asked, pipeline=name, submitted_by=submitter)
         if key is not None:
             options = replace(
                 options,
                 job_id=new_id(),
                 idempotency_key=key,
-                fingerprint=fingerprint(request.payload, options),
+                fingerprint=fingerprint(content, options),
             )
-        if registration is not None:
-            options = registration.complete(options)
-        return Submission(payload, options)
+        return options if registration is None else registration.complete(options)
 
 
 def submitter_of(http: Request) -> str:

@@ -1,10 +1,11 @@
-"""Acting on jobs: end them, run them again."""
+"""Acting on jobs: end them, run them again, remove them; one by one or many at once."""
 
 from http import HTTPStatus
 
 from fastapi import Request, Response
 from fastapi.routing import APIRouter
 
+from app.api.managing_schemas import BulkRequest, BulkResponse
 from app.api.openapi import problems
 from app.api.problems import RETRY_AFTER_SECONDS
 from app.api.schemas import JobStateResponse
@@ -36,7 +37,7 @@ class ManageRoutes:
                     "model": JobStateResponse,
                     "description": "Its processes are being ended; then it is cancelled.",
                 },
-                **problems(404, 409, 503),
+                **problems(404, 409, 410, 503),
             },
         )
         add(
@@ -46,7 +47,38 @@ class ManageRoutes:
             response_model=JobStateResponse,
             summary="Run an ended job again",
             tags=["jobs"],
-            responses=problems(404, 409, 503),
+            responses=problems(404, 409, 410, 503),
+        )
+        add(
+            "/jobs/{job_id}",
+            self.delete_job,
+            methods=["DELETE"],
+            status_code=HTTPStatus.NO_CONTENT,
+            response_class=Response,
+            summary="Remove an ended job",
+            tags=["jobs"],
+            responses={
+                204: {"description": "The job and everything that belonged to it is gone."},
+                **problems(404, 409, 410, 503),
+            },
+        )
+        add(
+            "/jobs/cancel",
+            self.cancel_jobs_post,
+            methods=["POST"],
+            response_model=BulkResponse,
+            summary="Cancel many jobs",
+            tags=["jobs"],
+            responses=problems(400, 413, 415, 422, 503),
+        )
+        add(
+            "/jobs/retry",
+            self.retry_jobs_post,
+            methods=["POST"],
+            response_model=BulkResponse,
+            summary="Run many ended jobs again",
+            tags=["jobs"],
+            responses=problems(400, 413, 415, 422, 503),
         )
 
     async def cancel_post(self, job_id: str, response: Response) -> JobStateResponse:
@@ -72,6 +104,29 @@ class ManageRoutes:
         job_id = _canonical(job_id)
         response.headers["Location"] = beside(http, f"/jobs/{job_id}")
         return JobStateResponse(id=job_id, status=JobStatus.PENDING)
+
+    async def delete_job(self, job_id: str) -> Response:
+        """Remove a job that has ended, with payload, result, attempts, milestones and logs.
+
+        From then on its id answers 410. A job that has not ended stays (409): cancel it first.
+        """
+        await self._db.delete_job(job_id)
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    async def cancel_jobs_post(self, request: BulkRequest) -> BulkResponse:
+        """End pending and running jobs, each as `POST /jobs/{id}/cancel` does.
+
+        One request changes at most 1,000 of them; repeat it while some are `left`.
+        """
+        return BulkResponse.of(await self._db.cancel_jobs(request.wanted()))
+
+    async def retry_jobs_post(self, request: BulkRequest) -> BulkResponse:
+        """Make failed and cancelled jobs pending again, each as `POST /jobs/{id}/retry` does.
+
+        Completed ones too where the request names that status or the jobs themselves. One
+        request changes at most 1,000 of them; repeat it while some are `left`.
+        """
+        return BulkResponse.of(await self._db.retry_jobs(request.wanted()))
 
 
 def _canonical(job_id: str) -> str:

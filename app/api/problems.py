@@ -16,7 +16,10 @@ from app.domain.errors import (
     IdempotencyKeyReusedError,
     IllegalTransitionError,
     InvalidJsonError,
+    JobDeletedError,
     JobNotFoundError,
+    NodeGoneError,
+    NodeNotFoundError,
     TooLargeError,
     UnknownPipelineError,
 )
@@ -61,6 +64,9 @@ def install_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(JobNotFoundError, _on_job_not_found)
     app.add_exception_handler(BatchNotFoundError, _on_batch_not_found)
     app.add_exception_handler(IdempotencyKeyReusedError, _on_key_reused)
+    app.add_exception_handler(JobDeletedError, _on_job_deleted)
+    app.add_exception_handler(NodeNotFoundError, _on_node_not_found)
+    app.add_exception_handler(NodeGoneError, _on_node_gone)
     app.add_exception_handler(IllegalTransitionError, _on_illegal_transition)
     app.add_exception_handler(UnknownPipelineError, _on_unknown_pipeline)
     app.add_exception_handler(DatabaseUnavailableError, _on_database_unavailable)
@@ -123,6 +129,20 @@ async def _on_batch_not_found(request: Request, error: Exception) -> JSONRespons
 async def _on_key_reused(request: Request, error: Exception) -> JSONResponse:
     problem = Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "idempotency-key-reused", str(error))
     return answer(request, problem)
+
+
+async def _on_job_deleted(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, JobDeletedError)  # noqa: S101  as registered
+    detail = f"job {error.job_id} was deleted, with everything that belonged to it"
+    return answer(request, Problem(HTTPStatus.GONE, "job-deleted", detail))
+
+
+async def _on_node_not_found(request: Request, error: Exception) -> JSONResponse:
+    return answer(request, Problem(HTTPStatus.NOT_FOUND, "no-such-node", str(error)))
+
+
+async def _on_node_gone(request: Request, error: Exception) -> JSONResponse:
+    return answer(request, Problem(HTTPStatus.CONFLICT, "node-gone", str(error)))
 
 
 async def _on_illegal_transition(request: Request, error: Exception) -> JSONResponse:

@@ -61,7 +61,7 @@ class BoundedRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_bounded(request: Request) -> Response:
-            if self.body_field is not None and not _is_json(request):
+            if self.body_field is not None and not (_is_json(request) or self._may_lack(request)):
                 raise Problem(
                     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
                     "not-json",
@@ -75,6 +75,17 @@ class BoundedRoute(APIRoute):
                 return await on_unexpected(request, error)
 
         return handle_bounded
+
+    def _may_lack(self, request: Request) -> bool:
+        """Whether there is no body, and need not be one."""
+        has_body = request.headers.get("content-length", "0") != "0" or (
+            "transfer-encoding" in request.headers
+        )
+        return (
+            not has_body
+            and self.body_field is not None
+            and not (self.body_field.field_info.is_required())
+        )
 
 
 @contextmanager

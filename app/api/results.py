@@ -32,7 +32,7 @@ class ResultRoutes:
                     "description": "The stored result.",
                     "content": {"application/json": {"schema": {}}},
                 },
-                **problems(404, 409, 503),
+                **problems(404, 409, 410, 503),
             },
         )
 

@@ -18,8 +18,13 @@ from app.api.ending import EndsInTime, OpenRequests
 from app.api.health import HealthRoutes
 from app.api.intake import Intake
 from app.api.managing import ManageRoutes
+from app.api.managing_clones import CloneRoutes
+from app.api.managing_lists import ListRoutes
+from app.api.nodes import NodeRoutes
 from app.api.openapi import install_openapi, problems
+from app.api.pipelines import PipelineRoutes
 from app.api.problems import RETRY_AFTER_SECONDS, install_problem_handlers
+from app.api.queues import QueueRoutes
 from app.api.requests import BoundedRoute
 from app.api.results import ResultRoutes
 from app.api.schemas import (
@@ -85,6 +90,8 @@ class WebServer:
     ) -> None:
         self._db = db
         self._queue_mgr = queue_mgr
+        self._pipelines = pipelines
+        self._default_pipeline = default_pipeline
         self._intake = Intake(pipelines, default_pipeline)
         self._submitting = SubmitRoutes(db, self._intake)
         self._on_stopped = on_stopped
@@ -147,7 +154,7 @@ class WebServer:
             response_model=JobResponse,
             summary="Follow a job",
             tags=["jobs"],
-            responses=problems(404, 503),
+            responses=problems(404, 410, 503),
         )
         for area in (
             self._submitting,
@@ -161,6 +168,11 @@ class WebServer:
                 vital_signs=self._vital_signs,
                 wanted_revision=self._schema_revision,
             ),
+            ListRoutes(self._db),
+            CloneRoutes(self._db, self._intake, self._pipelines),
+            QueueRoutes(self._db),
+            NodeRoutes(self._db),
+            PipelineRoutes(self._pipelines, self._default_pipeline),
         ):
             area.add_to(router)
         include_in_both(self.app, router)

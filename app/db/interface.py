@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from typing import Any, Protocol
 
 from app.db.contracts.health import HealthStore
+from app.db.contracts.managing import ManagingDB
+from app.db.contracts.retention import RetentionDB
 from app.db.contracts.submitting import Submitting
 from app.domain.jobs import (
     Attempt,
@@ -30,7 +32,7 @@ from app.domain.lifecycle import Verdict
 from app.domain.sharing import CallUsage, Dataset, PaidCall
 
 
-class DBInterface(HealthStore, Submitting, Protocol):
+class DBInterface(HealthStore, Submitting, ManagingDB, RetentionDB, Protocol):
     """The store of jobs, their history and the nodes that run them."""
 
     async def open(self) -> None:

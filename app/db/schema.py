@@ -128,7 +128,16 @@ Index(
     postgresql_where=text("status = 'pending'"),
 )
 Index("jobs_running_idx", jobs.c.node_id, postgresql_where=text("status = 'running'"))
-Index("jobs_finished_idx", jobs.c.finished_at, postgresql_where=text("finished_at is not null"))
+# What retention walks: each status has an age of its own.
+Index(
+    "jobs_ended_idx",
+    jobs.c.status,
+    jobs.c.finished_at,
+    postgresql_where=text("finished_at is not null"),
+)
+# The few that people look for among the many that went well, in the order of lists.
+Index("jobs_not_completed_idx", jobs.c.id, postgresql_where=text("status <> 'completed'"))
+Index("jobs_dataset_idx", jobs.c.dataset_id, postgresql_where=text("dataset_id is not null"))
 Index("jobs_batch_idx", jobs.c.batch_id, postgresql_where=text("batch_id is not null"))
 Index(
     "jobs_idempotency_idx",
@@ -143,6 +152,12 @@ job_payloads: Final = Table(
     metadata,
     _job_id(primary_key=True),
     Column("payload", JSONB, nullable=False),
+)
+# Which datasets jobs name in their payloads: those are kept.
+Index(
+    "job_payloads_dataset_idx",
+    job_payloads.c.payload[("dataset", "id")].astext,
+    postgresql_where=text("payload ? 'dataset'"),
 )
 
 job_results: Final = Table(
@@ -259,6 +274,16 @@ call_cache: Final = Table(
     Column("model", Text, nullable=False),
     _timestamp("created_at", is_now=True),
 )
+Index("call_cache_created_idx", call_cache.c.created_at)
+
+# Ids of jobs that were deleted, for a while: who asks for one is told so.
+deleted_jobs: Final = Table(
+    "deleted_jobs",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    _timestamp("deleted_at", is_now=True),
+)
+Index("deleted_jobs_deleted_idx", deleted_jobs.c.deleted_at)
 
 usage: Final = Table(
     "usage",

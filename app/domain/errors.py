@@ -77,6 +77,27 @@ class IdempotencyKeyReusedError(HaulageError):
         self.index = index
 
 
+class JobDeletedError(JobNotFoundError):
+    """The job was deleted, by somebody or for its age."""
+
+
+class NodeNotFoundError(HaulageError):
+    """No node has this id."""
+
+    def __init__(self, node_id: str) -> None:
+        super().__init__(f"no node {node_id}")
+        self.node_id = node_id
+
+
+class NodeGoneError(HaulageError):
+    """The node has stopped or is lost: a new boot is a new node."""
+
+    def __init__(self, node_id: str, state: str) -> None:
+        super().__init__(f"node {node_id} is {state} and does not come back under this id")
+        self.node_id = node_id
+        self.state = state
+
+
 class LeaseLostError(HaulageError):
     """The claim that a write belongs to is no longer the job's current one; nothing was changed."""
 

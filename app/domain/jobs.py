@@ -379,6 +379,8 @@ class Registration:
         arguments: keyword arguments of its constructor.
         max_attempts: for jobs that say nothing about it; None takes 1.
         limits: for jobs that say nothing about them.
+        description: one line for people.
+        payload_schema: JSON schema of its payloads, None where its class declares none.
     """
 
     name: str
@@ -386,6 +388,8 @@ class Registration:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     max_attempts: int | None = None
     limits: Limits = Limits()
+    description: str | None = None
+    payload_schema: Mapping[str, Any] | None = None
 
     def complete(self, options: JobOptions) -> JobOptions:
         """A submitter's options with this pipeline's defaults where they say nothing."""

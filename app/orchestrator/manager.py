@@ -11,8 +11,8 @@ the truth about jobs; this module must never hold one in memory only, and never 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 from app.db.interface import DBFactory, DBInterface
 from app.domain.health import VitalSigns
@@ -58,12 +58,26 @@ LOOP_STOP_SECONDS: Final = 0.3
 CLOSE_SECONDS: Final = 0.3
 
 
+class Companion(Protocol):
+    """Work that shares a node's event loop and its life, and nothing else."""
+
+    def start(self) -> None:
+        """Begin on the running event loop."""
+
+    async def stop(self) -> None:
+        """End within LOOP_STOP_SECONDS; else it is cancelled."""
+
+    async def close(self) -> None:
+        """Give up what it holds, within CLOSE_SECONDS; it may be started again."""
+
+
 class QueueManager:
     """Claims jobs for one node and runs each in its own process.
 
     Args:
         db_factory: builds an adapter; picklable, since every worker builds its own with it.
         pipelines: what this node can run, by registered name.
+        companions: work beside the scheduling, started and stopped with it.
     """
 
     def __init__(
@@ -74,6 +88,7 @@ class QueueManager:
         options: ManagerOptions | None = None,
         telemetry: Telemetry | None = None,
         worker_db_factory: DBFactory | None = None,
+        companions: Sequence[Companion] = (),
     ) -> None:
         self.db: DBInterface = db_factory()
         self._db_impl_factory_for_worker: DBFactory = worker_db_factory or db_factory
@@ -123,6 +138,7 @@ class QueueManager:
             judge=self._judge,
             results_first_seconds=RESULTS_FIRST_SECONDS,
         )
+        self._companions = companions
         self._is_draining = False
         self._grace_end = 0.0
         self._drained = asyncio.Event()
@@ -197,6 +213,8 @@ class QueueManager:
         self._limiting.start()
         self._renewing.start()
         self._wake_up_task = asyncio.create_task(self._follow_wake_ups(), name="haulage-wake-ups")
+        for companion in self._companions:
+            companion.start()
         self._telemetry.emit(
             "manager.started",
             node=self.node_id,
@@ -241,6 +259,7 @@ class QueueManager:
         await asyncio.gather(
             self._step("drain", self.db.drain_node(self.node_id), LOOP_STOP_SECONDS),
             self._listening.stop(LOOP_STOP_SECONDS),
+            *(self._step("companion", c.stop(), LOOP_STOP_SECONDS) for c in self._companions),
             # Renewing and watching go on meanwhile.
             self._reap_until(lambda: self._grace_end),
         )
@@ -376,7 +395,10 @@ class QueueManager:
         # Destroyed, yet not seen to end: nobody here may wait for them any more.
         while self._running_processes:
             self._running_processes.popitem()[1].close()
-        await asyncio.gather(self.db.close(), self._lease_db.close(), self._launcher.close())
+        companions = (companion.close() for companion in self._companions)
+        await asyncio.gather(
+            self.db.close(), self._lease_db.close(), self._launcher.close(), *companions
+        )
         if self._wake_up_task is not None:
             # Last: it may wait for a network that is silent.
             await asyncio.gather(self._wake_up_task, return_exceptions=True)

@@ -22,6 +22,7 @@ from app.domain.jobs import (
     Limits,
     Registration,
 )
+from app.pipelines.payloads import BUILT_IN, Declaration
 
 ENTRY_POINT_GROUP: Final = "haulage.pipelines"
 
@@ -76,7 +77,10 @@ def load_registrations(
             merged = _merged(given.get(name, {}), registration.arguments)
             registration = replace(registration, arguments=merged)
         registrations[name] = registration
-    return registrations
+    return {
+        name: with_declaration(each, BUILT_IN[each.target]) if is_built_in(each) else each
+        for name, each in registrations.items()
+    }
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,8 +93,21 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def is_built_in(registration: Registration) -> bool:
-    """Whether it is one of ours, whose defaults stand here."""
-    return registration.target in _BUILT_IN.values()
+    """Whether it is one of ours, whose declarations stand in `payloads`."""
+    return registration.target in BUILT_IN
+
+
+def with_declaration(registration: Registration, declared: Declaration) -> Registration:
+    """The registration with what its class says.
+
+    Raises:
+        ValueError: its defaults are none that a job could have.
+    """
+    return replace(
+        with_defaults(registration, declared.defaults),
+        description=declared.description,
+        payload_schema=declared.payload_schema,
+    )
 
 
 def _registration(name: str, entry: Any) -> Registration:

@@ -1,8 +1,9 @@
 """What pipeline classes say about their jobs, found out without importing any of them here.
 
-A process of its own imports each class and reads its `job_defaults`; whatever a module does at
-import (hang, exit, print) stays there. Run as `python -m app.worker.probe`: import paths as a JSON
-list on standard input, one JSON line a class on standard output.
+A process of its own imports each class and reads its `job_defaults`, its `payload_model` (a JSON
+schema as a dict, or a pydantic model) and the first line of its docstring. Whatever a module does
+at import (hang, exit, print) stays there. Run as `python -m app.worker.probe`: import paths as a
+JSON list on standard input, one JSON line a class on standard output.
 """
 
 import contextlib
@@ -12,13 +13,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final, Self
 
+from app.domain.json_values import dump_storable, storable_text, summary_of
+from app.pipelines.payloads import Declaration
 from app.worker.loading import import_class
 
 PROBE_SECONDS: Final = 30.0
-_MAX_ANSWER_BYTES: Final = 1024 * 1024
+MAX_SCHEMA_BYTES: Final = 256 * 1024
+_MAX_DESCRIPTION: Final = 200
+_MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 
 class PipelineProbe:
@@ -43,18 +48,21 @@ class PipelineProbe:
         self._end()
         self._answers.close()
 
-    def answers(self) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
-        """Declared defaults and, for classes that could not be asked, the reason, by target."""
-        declared: dict[str, Mapping[str, Any]] = {}
+    def answers(self) -> tuple[dict[str, Declaration], dict[str, str]]:
+        """What classes declare and, where something of it could not be had, the reason, by target.
+
+        A class whose payload model is unusable is told without it, under both.
+        """
+        declared: dict[str, Declaration] = {}
         failed: dict[str, str] = {}
         left = self._targets
         while left:
             self._process = self._process or self._start(left)
             self._wait()
-            for target, defaults, error in self._told():
-                if error is None:
-                    declared[target] = defaults
-                else:
+            for target, found, error in self._told():
+                if found is not None:
+                    declared[target] = Declaration(**found)
+                if error is not None:
                     failed[target] = error
             left = [target for target in left if target not in declared and target not in failed]
             if left:
@@ -102,8 +110,8 @@ class PipelineProbe:
         found = []
         for line in text.splitlines():
             with contextlib.suppress(ValueError):  # cut short
-                target, defaults, error = json.loads(line)
-                found.append((target, defaults, error))
+                target, declared, error = json.loads(line)
+                found.append((target, declared, error))
         return found
 
 
@@ -113,15 +121,42 @@ def _main() -> None:
     os.dup2(2, 1)
     for target in json.load(sys.stdin):
         try:
-            defaults = getattr(import_class(target), "job_defaults", {})
-            if not isinstance(defaults, dict):
-                raise TypeError("job_defaults is not a dict")  # noqa: TRY301  told as all others
-            answer = json.dumps([target, defaults, None])
+            answer = json.dumps([target, *_declared(import_class(target))])
         except Exception as error:  # noqa: BLE001  user code; SystemExit ends the process, as it says
-            answer = json.dumps([target, None, f"{type(error).__name__}: {error}"])
+            answer = json.dumps([target, None, summary_of(error)])
         answers.write(answer + "\n")
         answers.flush()
     os._exit(0)
+
+
+def _declared(asked: Any) -> tuple[dict[str, Any], str | None]:
+    """The fields of a Declaration, and what is wrong with its payload model."""
+    defaults = getattr(asked, "job_defaults", {})
+    if not isinstance(defaults, dict):
+        raise TypeError("job_defaults is not a dict")
+    about = (getattr(asked, "__doc__", None) or "").strip().partition("\n")[0]
+    declared = {
+        "defaults": defaults,
+        "description": storable_text(about, _MAX_DESCRIPTION) or None,
+        "payload_schema": None,
+    }
+    try:
+        declared["payload_schema"] = _schema(getattr(asked, "payload_model", None))
+    except Exception as error:  # noqa: BLE001  user code; what else it declares still counts
+        return declared, f"payload_model: {summary_of(error)}"
+    return declared, None
+
+
+def _schema(model: Any) -> dict[str, Any] | None:
+    if model is None:
+        return None
+    schema = model if isinstance(model, dict) else model.model_json_schema()
+    # Copied by way of JSON: nothing else can be told.
+    text = dump_storable(schema, "payload_model", MAX_SCHEMA_BYTES)
+    copied = json.loads(text)
+    if not isinstance(copied, dict):
+        raise TypeError("not a JSON object")
+    return copied
 
 
 if __name__ == "__main__":

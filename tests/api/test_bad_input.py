@@ -178,6 +178,7 @@ async def test_nothing_is_imported_for_an_unknown_pipeline(client: httpx2.AsyncC
         ("GET", "/", 404),
         ("GET", "/nowhere", 404),
         ("POST", "/batches/x", 405),
+        ("PUT", "/jobs", 405),
         ("GET", "/jobs/x/y/z", 404),
     ],
 )

@@ -11,7 +11,8 @@ from app import config
 from app.config import Settings, load_settings, usable_cpus
 from app.db.urls import DatabaseURL
 from app.domain.errors import ConfigurationError
-from app.domain.jobs import Limits
+from app.domain.jobs import JobStatus, Limits
+from app.domain.retention import DAY_SECONDS, Retention
 from app.pipelines.thematic.parameters import parse_request
 
 SECRET = "s3cr3t!"  # noqa: S105  what must not be shown
@@ -400,3 +401,38 @@ def test_llm_settings_are_refused_without_being_shown(
         load_settings()
 
     assert SECRET not in str(caught.value)
+
+
+def test_retention_is_on_by_default_and_each_age_can_be_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert load_settings().retention == Retention(
+        jobs={
+            JobStatus.COMPLETED: 30 * DAY_SECONDS,
+            JobStatus.FAILED: 90 * DAY_SECONDS,
+            JobStatus.CANCELLED: 7 * DAY_SECONDS,
+        },
+        dataset_seconds=90 * DAY_SECONDS,
+        call_seconds=90 * DAY_SECONDS,
+    )
+    for name, value in {
+        "COMPLETED_DAYS": "0.5",
+        "FAILED_DAYS": "0",
+        "DATASET_DAYS": "0",
+        "CALL_DAYS": "0",
+        "INTERVAL_SECONDS": "5",
+    }.items():
+        monkeypatch.setenv(f"HAULAGE_RETENTION_{name}", value)
+
+    assert load_settings().retention == Retention(
+        jobs={JobStatus.COMPLETED: DAY_SECONDS / 2, JobStatus.CANCELLED: 7 * DAY_SECONDS},
+        interval_seconds=5,
+    )
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "36501", "soon"])
+def test_an_age_that_makes_no_sense_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HAULAGE_RETENTION_FAILED_DAYS", value)
+
+    with pytest.raises(ConfigurationError, match="HAULAGE_RETENTION_FAILED_DAYS"):
+        load_settings()

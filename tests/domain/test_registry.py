@@ -24,7 +24,11 @@ def test_our_own_pipelines_are_there_when_nothing_is_configured(plugins: list[En
     registrations = load_registrations({})
 
     assert {"thematic", "demo-sleep", "demo-echo", "demo-fail", "demo-crash"} == set(registrations)
-    assert registrations["demo-echo"] == Registration("demo-echo", "app.pipelines.demo:Echo", {})
+    echo = registrations["demo-echo"]
+    assert (echo.target, echo.arguments) == ("app.pipelines.demo:Echo", {})
+    # What they say of themselves is known without importing them.
+    assert echo.payload_schema is not None
+    assert echo.description is not None
 
 
 def test_our_own_pipelines_get_their_arguments_unless_the_settings_replace_them(

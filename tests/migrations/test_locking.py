@@ -197,3 +197,32 @@ async def test_the_lock_is_free_again_when_an_upgrade_was_cut_off(
 
     migrate.upgrade(DatabaseURL.parse(empty_database_url))
     assert await schema_of(empty_database_url) == await schema_of(database_url)
+
+
+async def test_an_index_is_built_while_jobs_are_written(database_url: str) -> None:
+    url = DatabaseURL.parse(database_url)
+    migrate.downgrade(url, "0005")
+    add = "insert into haulage.jobs (id, pipeline) values (gen_random_uuid(), 'p')"
+    async with connected(database_url) as holder, connected(database_url) as other:
+        transaction = holder.transaction()
+        await transaction.start()
+        await holder.execute(add)
+        upgrading = asyncio.create_task(asyncio.to_thread(migrate.upgrade, url))
+
+        async def is_waiting() -> bool:
+            waiting: int = await other.fetchval(
+                "select count(*) from pg_stat_activity where datname = current_database()"
+                " and wait_event_type = 'Lock' and query ilike 'create index concurrently%'"
+            )
+            return waiting == 1
+
+        await eventually(is_waiting, "the build that waits for who was there before", 40.0)
+        # Nobody waits behind it.
+        await other.execute("set lock_timeout = '300ms'")
+        await other.execute(add)
+        await other.execute("update haulage.jobs set priority = 1")
+        await transaction.commit()
+        await upgrading
+
+    assert migrate.state(url).is_current
+    assert migrate.differences(url) is None

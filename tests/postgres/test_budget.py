@@ -61,7 +61,7 @@ async def test_nothing_is_said_about_a_server_that_cannot_be_asked(database_url:
     )
 
 
-@pytest.mark.parametrize(("role", "needed"), [("api", 9), ("worker", 13), ("serve", 22)])
+@pytest.mark.parametrize(("role", "needed"), [("api", 9), ("worker", 14), ("serve", 23)])
 async def test_a_process_says_how_many_connections_it_lacks_and_what_mends_it(
     limited_url: str, role: Role, needed: int, events: list[Event], telemetry: Telemetry
 ) -> None:

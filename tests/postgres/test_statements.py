@@ -11,6 +11,7 @@ import pytest
 
 from app.db.postgres.statements import STATEMENTS, Statement
 from app.domain.jobs import Attempt, ClaimedJob, Job, LogLine, Milestone, RunningJob
+from app.domain.managing import NodeState, QueueState
 from app.domain.sharing import CallUsage
 from app.domain.submissions import Batch
 
@@ -22,40 +23,54 @@ FILLS: dict[str, type[Any]] = {
     "list_logs": LogLine,
     "list_lost_jobs": RunningJob,
     "list_milestones": Milestone,
+    "list_nodes": NodeState,
+    "list_queues": QueueState,
     "list_running_jobs": RunningJob,
     "list_usage": CallUsage,
 }
 # The columns of all others.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "append_logs": ("held",),
-    "cancel_job": ("status",),
+    "cancel_jobs": ("id", "status"),
     "close_dataset": (),
     "count_cached_calls": ("held",),
     "count_running_jobs": ("n",),
+    "delete_job": ("gone",),
     "deregister_node": (),
     "drain_node": (),
     "find_lost_job": ("held",),
     "find_jobs_by_key": ("submitted_by", "idempotency_key", "id", "payload_hash", "batch_id"),
     "finish_job": ("held",),
     "get_dataset": ("id", "name", "columns", "row_count", "detected", "sha256"),
+    "get_payload": ("payload",),
     "get_result": ("result",),
     "get_status": ("status",),
     "insert_dataset": (),
     "insert_dataset_row": (),
     "insert_pending_jobs": ("id",),
+    "is_deleted": ("deleted",),
+    "list_checkpoint_stages": ("stage",),
     "list_dataset_rows": ("row_no", "cells"),
     "list_datasets_of_file": ("id", "name", "columns", "row_count", "detected", "sha256"),
     "load_call": ("answer",),
     "load_checkpoint": ("data",),
     "load_payload": ("payload",),
+    "pause_queue": (),
+    "prune_calls": ("n",),
+    "prune_datasets": ("n",),
+    "prune_jobs": ("n",),
+    "prune_nodes": ("n",),
+    "prune_tombstones": ("n",),
     "register_node": (),
     "renew_node": ("held",),
     "report_progress": ("held",),
     "report_started": ("held",),
-    "retry_job": ("revived",),
+    "resume_queue": (),
+    "retry_jobs": ("id",),
     "save_call": ("held",),
     "save_checkpoint": ("held",),
     "schema_revision": ("version_num",),
+    "set_node_state": ("held",),
 }
 # `get_job` is put together by hand: these of Job's fields come from several columns.
 COMPOSED = {

@@ -27,6 +27,14 @@ from app.domain.jobs import (
     WakeUp,
 )
 from app.domain.lifecycle import Verdict
+from app.domain.managing import (
+    BulkChange,
+    JobCount,
+    JobFilter,
+    JobPage,
+    NodeState,
+    QueueState,
+)
 from app.domain.sharing import CallUsage, Dataset, PaidCall
 from app.domain.submissions import Batch, BatchReceipt, Submission
 
@@ -83,6 +91,8 @@ class MockDatabase:
     nodes: list[NodeInfo] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
+    prunable: dict[str, int] = field(default_factory=dict)
+    prune_limits: list[int] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     wake_up: WakeUp = WakeUp.JOBS
     is_listening: bool = True
@@ -254,6 +264,71 @@ class MockDatabase:
 
     async def deregister_node(self, node_id: str) -> None:
         await self._called("deregister_node")
+
+    # What the scheduler never asks for.
+
+    async def list_jobs(
+        self, wanted: JobFilter, *, limit: int, before: str | None = None
+    ) -> JobPage:
+        raise NotImplementedError
+
+    async def count_jobs(self, wanted: JobFilter) -> JobCount:
+        raise NotImplementedError
+
+    async def get_payload(self, job_id: str) -> str:
+        raise NotImplementedError
+
+    async def list_checkpoint_stages(self, job_id: str) -> list[str]:
+        raise NotImplementedError
+
+    async def delete_job(self, job_id: str) -> None:
+        raise NotImplementedError
+
+    async def cancel_jobs(self, wanted: JobFilter) -> BulkChange:
+        raise NotImplementedError
+
+    async def retry_jobs(self, wanted: JobFilter) -> BulkChange:
+        raise NotImplementedError
+
+    async def list_queues(self) -> list[QueueState]:
+        raise NotImplementedError
+
+    async def pause_queue(self, name: str) -> None:
+        raise NotImplementedError
+
+    async def resume_queue(self, name: str) -> None:
+        raise NotImplementedError
+
+    async def list_nodes(self) -> list[NodeState]:
+        raise NotImplementedError
+
+    async def hold_node(self, node_id: str) -> NodeState:
+        raise NotImplementedError
+
+    async def resume_node(self, node_id: str) -> NodeState:
+        raise NotImplementedError
+
+    async def prune_jobs(self, status: JobStatus, age_seconds: float, limit: int) -> int:
+        return await self._pruned(f"prune_{status}", limit)
+
+    async def prune_datasets(self, age_seconds: float, limit: int) -> int:
+        return await self._pruned("prune_datasets", limit)
+
+    async def prune_calls(self, age_seconds: float, limit: int) -> int:
+        return await self._pruned("prune_calls", limit)
+
+    async def prune_nodes(self, age_seconds: float, limit: int) -> int:
+        return await self._pruned("prune_nodes", limit)
+
+    async def prune_tombstones(self, age_seconds: float, limit: int) -> int:
+        return await self._pruned("prune_tombstones", limit)
+
+    async def _pruned(self, name: str, limit: int) -> int:
+        self.prune_limits.append(limit)
+        await self._called(name)
+        gone = min(self.prunable.get(name, 0), limit)
+        self.prunable[name] = self.prunable.get(name, 0) - gone
+        return gone
 
     async def wake_ups(self) -> AsyncGenerator[WakeUp, None]:
         while True:

@@ -348,3 +348,59 @@ async def test_a_node_that_is_told_to_end_while_it_starts_does_so(hanging: str) 
         await node.manager.stop()
     assert node.told("manager.started") == []
     assert "close" in node.db.calls
+
+
+class Beside:
+    """A companion that remembers what it was told, and may hang."""
+
+    def __init__(self, *, hangs: bool = False) -> None:
+        self.told: list[str] = []
+        self._hangs = hangs
+
+    def start(self) -> None:
+        self.told.append("start")
+
+    async def stop(self) -> None:
+        self.told.append("stop")
+        if self._hangs:
+            await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        self.told.append("close")
+        if self._hangs:
+            await asyncio.Event().wait()
+
+
+async def test_companions_begin_and_end_with_their_node() -> None:
+    node, beside = Node(), Beside()
+    node.manager._companions = [beside]
+
+    for _ in range(2):
+        async with started(node):
+            assert beside.told[-1] == "start"
+
+    assert beside.told == ["start", "stop", "close"] * 2
+
+
+async def test_a_companion_that_hangs_holds_up_no_end() -> None:
+    node, beside = Node(), Beside(hangs=True)
+    node.manager._companions = [beside]
+    await node.manager.start()
+
+    began = time.monotonic()
+    await node.manager.stop()
+
+    assert time.monotonic() - began < 2
+    assert beside.told == ["start", "stop", "close"]
+    assert node.told("manager.stopped")
+
+
+async def test_a_companion_of_a_node_that_could_not_start_is_closed() -> None:
+    node, beside = Node(), Beside()
+    node.manager._companions = [beside]
+    node.db.faults = [("register_node", AWAY)]
+
+    with pytest.raises(DatabaseUnavailableError):
+        await node.manager.start()
+
+    assert beside.told == ["close"]

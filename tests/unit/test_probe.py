@@ -5,12 +5,12 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.service import process_exists, wait_until
 
-from app.worker.probe import PipelineProbe
+from app.pipelines.payloads import Declaration
+from app.worker.probe import MAX_SCHEMA_BYTES, PipelineProbe
 
 
 @pytest.fixture
@@ -25,7 +25,9 @@ def write(folder: Path, module: str, text: str) -> str:
     return f"{module}:Mine"
 
 
-def ask(targets: list[str], timeout_seconds: float = 60.0) -> tuple[dict[str, Any], dict[str, str]]:
+def ask(
+    targets: list[str], timeout_seconds: float = 60.0
+) -> tuple[dict[str, Declaration], dict[str, str]]:
     with PipelineProbe(targets, timeout_seconds) as probe:
         return probe.answers()
 
@@ -36,7 +38,7 @@ def test_declared_defaults_are_told(modules: Path) -> None:
 
     declared, failed = ask([good, silent, good])
 
-    assert declared == {good: {"max_attempts": 3}, silent: {}}
+    assert declared == {good: Declaration(defaults={"max_attempts": 3}), silent: Declaration()}
     assert failed == {}
     assert "good" not in sys.modules
 
@@ -50,10 +52,76 @@ def test_a_class_that_cannot_be_asked_hides_none_of_the_others(modules: Path) ->
 
     declared, failed = ask([raises, leaves, missing, odd, last])
 
-    assert declared == {last: {"stall_seconds": 9}}
+    assert declared == {last: Declaration(defaults={"stall_seconds": 9})}
     assert set(failed) == {raises, leaves, missing, odd}
     assert "ZeroDivisionError" in failed[raises]
     assert "ended the process" in failed[leaves]
+
+
+def test_payload_models_become_schemas(modules: Path) -> None:
+    as_dict = write(
+        modules,
+        "as_dict",
+        "class Mine:\n"
+        " '''Counts words.\n\n More of it.\n '''\n"
+        " payload_model = {'type': 'object', 'properties': {'n': {'type': 'integer'}}}\n",
+    )
+    as_model = write(
+        modules,
+        "as_model",
+        "import pydantic\n"
+        "class Payload(pydantic.BaseModel):\n"
+        " n: int = pydantic.Field(ge=1)\n"
+        "class Mine:\n"
+        " payload_model = Payload\n"
+        " job_defaults = {'max_attempts': 2}\n",
+    )
+
+    declared, failed = ask([as_dict, as_model])
+
+    assert failed == {}
+    assert declared[as_dict] == Declaration(
+        "Counts words.", {"type": "object", "properties": {"n": {"type": "integer"}}}
+    )
+    schema = declared[as_model].payload_schema
+    assert schema is not None
+    assert schema["properties"]["n"]["minimum"] == 1
+    assert schema["required"] == ["n"]
+    assert declared[as_model].defaults == {"max_attempts": 2}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "3",
+        "'{}'",
+        "{'a': {1}}",
+        "{'a': '\\x00'}",
+        "{'a': float('nan')}",
+        f"{{'a': 'x' * {MAX_SCHEMA_BYTES}}}",
+        "type('M', (), {'model_json_schema': lambda: 1 / 0})",
+        "type('M', (), {'model_json_schema': lambda: [1]})",
+    ],
+)
+def test_a_class_with_an_unusable_payload_model_keeps_its_defaults(
+    modules: Path, model: str
+) -> None:
+    odd = write(
+        modules, "odd_model", f"class Mine:\n payload_model = {model}\n job_defaults = {{'a': 1}}\n"
+    )
+
+    declared, failed = ask([odd])
+
+    assert declared == {odd: Declaration(defaults={"a": 1})}
+    assert failed[odd].startswith("payload_model: ")
+
+
+def test_a_docstring_that_is_no_text_is_none_of_ours(modules: Path) -> None:
+    odd = write(modules, "odd_doc", "class Mine:\n __doc__ = 3\n")
+
+    declared, failed = ask([odd])
+
+    assert (declared, set(failed)) == ({}, {odd})
 
 
 def test_an_import_that_hangs_ends_with_the_time(modules: Path) -> None:
@@ -91,7 +159,7 @@ def test_a_daemon_of_a_module_keeps_nobody_waiting(modules: Path) -> None:
         "class Mine: pass\n",
     )
     try:
-        assert ask([forks])[0] == {forks: {}}
+        assert ask([forks])[0] == {forks: Declaration()}
     finally:
         pid: str = wait_until(lambda: note.exists() and note.read_text(), "the daemon")
         os.kill(int(pid), signal.SIGKILL)

@@ -14,12 +14,13 @@ from app.db.postgres.connections import (
 )
 from app.db.postgres.datasets import PostgresDatasets
 from app.db.postgres.listener import WakeUpListener
+from app.db.postgres.managing import PostgresManaging
+from app.db.postgres.retention import PostgresRetention
 from app.db.postgres.rows import finish_arguments, job_from_row, job_uuid
 from app.db.postgres.submitting import PostgresSubmitting
 from app.domain.errors import (
     DatabaseUnavailableError,
     IllegalTransitionError,
-    JobNotFoundError,
 )
 from app.domain.jobs import (
     INLINE_PAYLOAD_BYTES,
@@ -49,7 +50,7 @@ MAX_POOL_CONNECTIONS: Final = 8
 _CONTROL_TRIES: Final = 3
 
 
-class PostgresJobsDB(PostgresSubmitting, PostgresDatasets):
+class PostgresJobsDB(PostgresSubmitting, PostgresDatasets, PostgresManaging, PostgresRetention):
     """`DBInterface` on PostgreSQL 15 or newer.
 
     Args:
@@ -94,7 +95,7 @@ class PostgresJobsDB(PostgresSubmitting, PostgresDatasets):
         """See DBInterface."""
         row = await self._fetch_row("get_job", job_uuid(job_id))
         if row is None:
-            raise JobNotFoundError(job_id)
+            raise await self._missing(job_id)
         return job_from_row(row)
 
     async def list_milestones(self, job_id: str) -> list[Milestone]:
@@ -121,7 +122,7 @@ class PostgresJobsDB(PostgresSubmitting, PostgresDatasets):
         """See DBInterface."""
         row = await self._fetch_row("get_result", job_uuid(job_id))
         if row is None:
-            raise JobNotFoundError(job_id)
+            raise await self._missing(job_id)
         return None if row["result"] is None else row["result"].encode()
 
     async def list_usage(self, job_id: str) -> list[CallUsage]:
@@ -133,7 +134,7 @@ class PostgresJobsDB(PostgresSubmitting, PostgresDatasets):
     async def cancel_job(self, job_id: str) -> JobStatus:
         """See DBInterface."""
         for _ in range(_CONTROL_TRIES):
-            asked = await self._fetch_row("cancel_job", job_uuid(job_id))
+            asked = await self._fetch_row("cancel_jobs", [job_uuid(job_id)], list(JobStatus))
             if asked is not None:
                 status = JobStatus(asked["status"])
                 if status is JobStatus.RUNNING:
@@ -150,19 +151,13 @@ class PostgresJobsDB(PostgresSubmitting, PostgresDatasets):
     async def retry_job(self, job_id: str) -> None:
         """See DBInterface."""
         for _ in range(_CONTROL_TRIES):
-            if await self._fetch_row("retry_job", job_uuid(job_id)) is not None:
+            if await self._fetch_row("retry_jobs", [job_uuid(job_id)], list(JobStatus)) is not None:
                 self._request_wake_up(WakeUp.JOBS)
                 return
             status = await self._get_status(job_id)
             if not status.is_terminal:
                 raise IllegalTransitionError(status, JobEvent.REVIVED)
         raise DatabaseUnavailableError(f"job {job_id} changes too quickly")
-
-    async def _get_status(self, job_id: str) -> JobStatus:
-        row = await self._fetch_row("get_status", job_uuid(job_id))
-        if row is None:
-            raise JobNotFoundError(job_id)
-        return JobStatus(row["status"])
 
     # -- claiming -----------------------------------------------------------------------------
 

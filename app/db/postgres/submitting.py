@@ -129,7 +129,7 @@ class PostgresSubmitting(PostgresCalls):
                 self._command_timeout_seconds,
                 lambda: self._store_batch(rows, batch_id),
             )
-        self._wake_for(rows, found)
+        self._wake_for_due(rows, found)
         batches = {one.batch_id for one in found}
         common = batch_id if batch_id in batches else batches.pop() if len(batches) == 1 else None
         return BatchReceipt(
@@ -160,7 +160,7 @@ class PostgresSubmitting(PostgresCalls):
         async with unavailable_errors(), asyncio.timeout(self._command_timeout_seconds):
             tries = _INSERT_TRIES if len(rows) == 1 else 1
             settled = await _tried(tries, self._command_timeout_seconds, store)
-        self._wake_for(rows, settled)
+        self._wake_for_due(rows, settled)
         return [one.id if isinstance(one, _Found) else one for one in settled]
 
     async def _store_batch(self, rows: Sequence[_Row], batch_id: UUID) -> list[_Found]:
@@ -180,7 +180,7 @@ class PostgresSubmitting(PostgresCalls):
                 raise
         return list(_all_found(settled[row.id] for row in rows))
 
-    def _wake_for(self, rows: Iterable[_Row], settled: Iterable[_Settled]) -> None:
+    def _wake_for_due(self, rows: Iterable[_Row], settled: Iterable[_Settled]) -> None:
         for row, one in zip(rows, settled, strict=True):
             if row.is_due and isinstance(one, _Found) and one.id == row.id:
                 self._request_wake_up(WakeUp.JOBS)

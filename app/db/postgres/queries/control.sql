@@ -1,31 +1,42 @@
 -- What somebody decides about a job from outside: to end it, or to begin again.
 
--- name: cancel_job
--- Cancels a pending job at once and notes the wish where it runs; nothing where it has ended.
+-- name: cancel_jobs
+-- Of the jobs $1 in a status of $2 cancels the pending at once and notes the wish where they run.
 with
--- One update, so that a claim or an end that commits meanwhile is seen: PostgreSQL evaluates it
--- again on the row's newest version.
+-- In the order of ids, so that two of these never wait for each other in a circle; claims pass over
+-- what is locked and wait for nobody. A claim or an end that commits meanwhile is seen: what is
+-- locked is the row's newest version, and the update evaluates that.
+alive as (
+    select id
+    from haulage.jobs
+    where id = any ($1::uuid[]) and status = any ($2) and status in ('pending', 'running')
+    order by id
+    for no key update
+),
 asked as (
-    update haulage.jobs
-    set status = case when status = 'pending' then 'cancelled' else status end,
-        cancel_requested_at = coalesce(cancel_requested_at, now()),
-        finished_at = case when status = 'pending' then now() end
-    where id = $1 and status in ('pending', 'running')
-    returning id, claim_no, attempt, status
+    update haulage.jobs j
+    set status = case when j.status = 'pending' then 'cancelled' else j.status end,
+        cancel_requested_at = coalesce(j.cancel_requested_at, now()),
+        finished_at = case when j.status = 'pending' then now() end
+    from alive
+    where j.id = alive.id
+    returning j.id, j.claim_no, j.attempt, j.status
 ),
 event as (
     insert into haulage.job_events (job_id, claim_no, attempt, kind, stage)
     select id, claim_no, attempt, 'status', status from asked where status = 'cancelled'
 )
-select status from asked;
+select id::text as id, status from asked;
 
--- name: retry_job
--- Makes an ended job pending again with a fresh budget; nothing where it has not ended.
+-- name: retry_jobs
+-- Makes the jobs $1 that have ended in a status of $2 pending again with a fresh budget.
 with
 ended as (
     select id, status
     from haulage.jobs
-    where id = $1 and status in ('completed', 'failed', 'cancelled')
+    where id = any ($1::uuid[]) and status = any ($2)
+      and status in ('completed', 'failed', 'cancelled')
+    order by id
     for no key update
 ),
 -- claim_no goes on growing: a late writer of an earlier life stays a stranger.
@@ -52,7 +63,7 @@ event as (
     insert into haulage.job_events (job_id, claim_no, attempt, kind, stage)
     select id, claim_no, 0, 'status', 'pending' from revived
 )
-select 1 as revived from revived;
+select id::text as id from revived;
 
 -- name: get_status
 -- The status of a job.

@@ -1,0 +1,100 @@
+-- What those ask who watch and manage; lists of jobs with filters are composed elsewhere.
+
+-- name: is_deleted
+-- Whether a job is known to have been deleted.
+select 1 as deleted from haulage.deleted_jobs where id = $1;
+
+-- name: get_payload
+-- The payload of a job.
+select payload::text as payload from haulage.job_payloads where job_id = $1;
+
+-- name: list_checkpoint_stages
+-- The stages that a job has a checkpoint of, in the order of saving.
+select stage from haulage.job_checkpoints where job_id = $1 order by saved_at, stage;
+
+-- name: delete_job
+-- Removes a job that has ended, with everything that belongs to it; nothing where it has not.
+with
+gone as (
+    delete from haulage.jobs
+    where id = $1 and status in ('completed', 'failed', 'cancelled')
+    returning id
+),
+noted as (
+    insert into haulage.deleted_jobs (id) select id from gone
+    on conflict (id) do update set deleted_at = now()
+)
+select 1 as gone from gone;
+
+-- name: list_queues
+-- At most $1 queues that have jobs to do or were paused, by name; ended jobs are not looked at.
+with
+-- Both read a partial index that is as small as what it counts.
+waiting as (
+    select
+        queue,
+        count(*) as pending,
+        count(*) filter (where run_at > now()) as scheduled,
+        extract(epoch from now() - min(run_at) filter (where run_at <= now()))::float8 as seconds
+    from haulage.jobs
+    where status = 'pending'
+    group by queue
+),
+busy as (
+    select queue, count(*) as running from haulage.jobs where status = 'running' group by queue
+)
+select
+    name, coalesce(q.is_paused, false) as is_paused,
+    coalesce(w.pending, 0) as pending,
+    coalesce(w.scheduled, 0) as scheduled,
+    coalesce(b.running, 0) as running,
+    w.seconds as oldest_pending_seconds
+from (
+    select name from haulage.queues union select queue from waiting union select queue from busy
+) as named (name)
+left join haulage.queues q using (name)
+left join waiting w on w.queue = named.name
+left join busy b on b.queue = named.name
+order by name
+limit $1;
+
+-- name: pause_queue
+-- Nothing of queue $1 is claimed any more.
+insert into haulage.queues as q (name, is_paused) values ($1, true)
+on conflict (name) do update set is_paused = true, updated_at = now() where not q.is_paused;
+
+-- name: resume_queue
+-- Queue $1 is claimed from again.
+update haulage.queues set is_paused = false, updated_at = now() where name = $1 and is_paused;
+
+-- name: list_nodes
+-- At most $2 nodes, node $1 alone where it is not null; those that live first, the newest first.
+select
+    n.id::text as id, n.name, n.pid, n.version,
+    case when n.state = 'stopped' or n.has_lease then n.state else 'lost' end as state,
+    n.capacity,
+    (
+        select count(*) from haulage.jobs j where j.status = 'running' and j.node_id = n.id
+    ) as running,
+    n.lease_seconds,
+    extract(epoch from now() - n.heartbeat_at)::float8 as heartbeat_seconds,
+    n.started_at, n.stopped_at
+from (
+    select
+        id, name, pid, version, state, capacity, lease_seconds, heartbeat_at, started_at,
+        stopped_at,
+        heartbeat_at + make_interval(secs => lease_seconds) > now() as has_lease
+    from haulage.nodes
+    where $1::uuid is null or id = $1
+) n
+order by (n.state <> 'stopped' and n.has_lease) desc, n.started_at desc, n.id
+limit $2;
+
+-- name: set_node_state
+-- Node $1 becomes 'draining' or 'active' ($2); nothing where it has stopped or is lost.
+update haulage.nodes
+set state = $2
+where id = $1
+  and state <> 'stopped'
+  and heartbeat_at + make_interval(secs => lease_seconds) > now()
+returning 1 as held;
