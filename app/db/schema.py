@@ -130,6 +130,7 @@ Index(
 Index("jobs_running_idx", jobs.c.node_id, postgresql_where=text("status = 'running'"))
 Index("jobs_finished_idx", jobs.c.finished_at, postgresql_where=text("finished_at is not null"))
 Index("jobs_batch_idx", jobs.c.batch_id, postgresql_where=text("batch_id is not null"))
+Index("jobs_dataset_idx", jobs.c.dataset_id, postgresql_where=text("dataset_id is not null"))
 Index(
     "jobs_idempotency_idx",
     jobs.c.submitted_by,

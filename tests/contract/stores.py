@@ -50,6 +50,9 @@ class Store(Protocol):
     async def count_datasets(self) -> tuple[int, int]:
         """How many datasets there are, and rows of them."""
 
+    async def name_dataset(self, job_id: str, dataset_id: str) -> None:
+        """As if the job had been submitted with this dataset."""
+
     async def clear(self) -> None:
         """As if no job, node, queue or paid call had ever been."""
 
@@ -115,6 +118,11 @@ class PostgresStore:
             await connection.close()
         assert counted is not None
         return counted["datasets"], counted["rows"]
+
+    async def name_dataset(self, job_id: str, dataset_id: str) -> None:
+        await self._execute(
+            "update haulage.jobs set dataset_id = $2 where id = $1", UUID(job_id), UUID(dataset_id)
+        )
 
     async def clear(self) -> None:
         # Truncate makes new files: 78 ms against 1 ms with a few rows.

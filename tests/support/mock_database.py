@@ -27,7 +27,8 @@ from app.domain.jobs import (
     WakeUp,
 )
 from app.domain.lifecycle import Verdict
-from app.domain.sharing import CallUsage, Dataset, PaidCall
+from app.domain.results import PartPage, ResultState, ThemeQuotes
+from app.domain.sharing import CallUsage, Dataset, DatasetSummary, JsonRow, PaidCall
 
 
 def claimed_job(**changes: Any) -> ClaimedJob:
@@ -126,6 +127,23 @@ class MockDatabase:
         await self._called("get_result")
         raise JobNotFoundError(job_id)
 
+    async def get_payload(self, job_id: str) -> str:
+        raise NotImplementedError
+
+    async def get_result_state(self, job_id: str) -> ResultState:
+        raise NotImplementedError
+
+    async def get_result_themes(self, job_id: str) -> str | None:
+        raise NotImplementedError
+
+    async def get_theme_quotes(
+        self, job_id: str, theme_id: str, limit: int, *, after: int = 0
+    ) -> ThemeQuotes | None:
+        raise NotImplementedError
+
+    async def list_assignments(self, job_id: str, limit: int, *, after: int = 0) -> PartPage | None:
+        raise NotImplementedError
+
     async def list_usage(self, job_id: str) -> list[CallUsage]:
         return []
 
@@ -154,6 +172,19 @@ class MockDatabase:
     ) -> list[tuple[int, list[str]]]:
         await self._called("list_dataset_rows")
         return []
+
+    async def list_datasets(
+        self, limit: int, *, before_id: str | None = None
+    ) -> list[DatasetSummary]:
+        raise NotImplementedError
+
+    async def list_dataset_json(
+        self, dataset_id: str, limit: int, *, after_row: int = 0
+    ) -> list[JsonRow]:
+        raise NotImplementedError
+
+    async def delete_dataset(self, dataset_id: str) -> None:
+        raise NotImplementedError
 
     async def cancel_job(self, job_id: str) -> JobStatus:
         await self._called("cancel_job")

@@ -1,0 +1,1 @@
+"""Parts of `DBInterface`, one module for each area."""
