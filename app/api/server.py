@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute, APIRouter
 
 from app import __version__
+from app.api.datasets import DatasetRoutes
 from app.api.ending import EndsInTime, OpenRequests
 from app.api.health import HealthRoutes
 from app.api.managing import ManageRoutes
@@ -25,7 +26,7 @@ from app.api.schemas import (
     JobResponse,
 )
 from app.api.versions import beside, include_in_both
-from app.db.interface import DBInterface
+from app.db.interface import DBFactory, DBInterface
 from app.domain.errors import InvalidJsonError, UnknownPipelineError
 from app.domain.jobs import MAX_PAYLOAD_BYTES, Registration
 from app.domain.json_values import dump_storable
@@ -65,6 +66,8 @@ class WebServer:
         pipelines: by registered name; None accepts any (nodes claim only what they know).
         default_pipeline: for requests that name none.
         on_stopped: called once in a thread after everything else has ended.
+        db_factory: picklable; builds the adapter of each short-lived process that reads a file or
+            writes an export. Without it they are read and written in this process.
     """
 
     def __init__(
@@ -75,12 +78,14 @@ class WebServer:
         pipelines: Mapping[str, Registration] | None = None,
         default_pipeline: str | None = None,
         on_stopped: Callable[[], None] = lambda: None,
+        db_factory: DBFactory | None = None,
     ) -> None:
         self._db = db
         self._queue_mgr = queue_mgr
         self._pipelines = pipelines
         self._default_pipeline = default_pipeline
         self._on_stopped = on_stopped
+        self._db_factory = db_factory
         self._is_ready = False
         self._open_requests = OpenRequests()
         self.app = FastAPI(
@@ -146,7 +151,8 @@ class WebServer:
             responses=problems(404, 503),
         )
         for area in (
-            ResultRoutes(self._db),
+            DatasetRoutes(self._db, self._db_factory),
+            ResultRoutes(self._db, self._db_factory),
             ManageRoutes(self._db),
             HealthRoutes(self._db, lambda: self._is_ready),
         ):
