@@ -166,10 +166,10 @@ class ResultRoutes:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=facts)
         if form != "json":
             return await self._exported(str(key), form, part, facts)
-        result = await self._db.get_result(job_id)
-        if result is None:  # run again between the two looks
+        pieces = await self._db.list_result_pieces(job_id)
+        if not pieces:  # run again between the two looks
             raise await self._no_result(job_id)
-        return SlicedResponse(result, _JSON, facts)
+        return SlicedResponse(pieces, _JSON, facts)
 
     async def get_result_themes(self, job_id: str) -> Response:
         """Every theme as it is in the result, with what became of the other answers."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import BinaryIO, Final
 
 from fastapi import Response
@@ -12,13 +12,19 @@ SLICE_BYTES: Final = 256 * 1024
 
 
 class SlicedResponse(Response):
-    """Bytes, or a file that it closes, sent in slices as fast as the client takes them."""
+    """Pieces, or a file that it closes, sent one after the other as the client takes them."""
 
     def __init__(
-        self, source: bytes | BinaryIO, media_type: str, headers: Mapping[str, str] | None = None
+        self,
+        source: Sequence[bytes] | BinaryIO,
+        media_type: str,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self._source = source
-        size = len(source) if isinstance(source, bytes) else os.fstat(source.fileno()).st_size
+        if isinstance(source, Sequence):
+            size = sum(map(len, source))
+        else:
+            size = os.fstat(source.fileno()).st_size
         super().__init__(
             headers={**(headers or {}), "Content-Length": str(size)}, media_type=media_type
         )
@@ -32,13 +38,13 @@ class SlicedResponse(Response):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
-            if not isinstance(self._source, bytes):
+            if not isinstance(self._source, Sequence):
                 self._source.close()
 
     async def _pieces(self) -> AsyncIterator[bytes]:
-        if isinstance(self._source, bytes):
-            for at in range(0, len(self._source), SLICE_BYTES):
-                yield self._source[at : at + SLICE_BYTES]
+        if isinstance(self._source, Sequence):
+            for piece in self._source:
+                yield piece
             return
         self._source.seek(0)
         while piece := await asyncio.to_thread(self._source.read, SLICE_BYTES):

@@ -11,7 +11,7 @@ from app.db.ids import new_id
 from app.db.interface import DBInterface
 from app.domain.errors import JobNotFoundError
 from app.domain.jobs import JobStatus
-from app.domain.results import PartPage, ResultState
+from app.domain.results import RESULT_PIECE_BYTES, PartPage, ResultState
 
 
 async def completed(db: DBInterface, result: Any) -> str:
@@ -42,6 +42,19 @@ async def test_a_state_tells_which_result_there_is(db: DBInterface) -> None:
     for unknown in (new_id(), "no id"):
         with pytest.raises(JobNotFoundError):
             await db.get_result_state(unknown)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 3 * RESULT_PIECE_BYTES])
+async def test_a_result_comes_in_pieces(db: DBInterface, more: int) -> None:
+    text = "ü" * ((RESULT_PIECE_BYTES - 2) // 2 - 1) + "x" * (2 + more)
+    job_id = await completed(db, text)
+
+    pieces = await db.list_result_pieces(job_id)
+    assert b"".join(pieces) == await db.get_result(job_id) == f'"{text}"'.encode()
+    assert max(map(len, pieces)) == min(RESULT_PIECE_BYTES, RESULT_PIECE_BYTES + more)
+    await db.retry_job(job_id)
+    for unknown in (job_id, new_id(), "no id"):
+        assert await db.list_result_pieces(unknown) == []
 
 
 async def test_the_payload_of_a_job_comes_back(db: DBInterface) -> None:

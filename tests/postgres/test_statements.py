@@ -39,7 +39,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "finish_job": ("held",),
     "get_dataset": DATASET,
     "get_payload": ("payload",),
-    "get_result": ("result",),
+    "list_result_pieces": ("piece",),
     "get_status": ("status",),
     "insert_dataset": ("created_at",),
     "insert_dataset_row": (),

@@ -127,6 +127,9 @@ class MockDatabase:
         await self._called("get_result")
         raise JobNotFoundError(job_id)
 
+    async def list_result_pieces(self, job_id: str) -> list[bytes]:
+        raise NotImplementedError
+
     async def get_payload(self, job_id: str) -> str:
         raise NotImplementedError
 

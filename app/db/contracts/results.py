@@ -16,6 +16,9 @@ class ResultStore(Protocol):
     async def get_result(self, job_id: str) -> bytes | None:
         """The result of a completed job as JSON bytes, else None; JobNotFoundError."""
 
+    async def list_result_pieces(self, job_id: str) -> list[bytes]:
+        """The same in pieces of at most RESULT_PIECE_BYTES, [] without one or if unknown."""
+
     async def get_payload(self, job_id: str) -> str:
         """The job's payload as JSON text; JobNotFoundError."""
 

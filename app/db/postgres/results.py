@@ -7,7 +7,7 @@ from app.db.postgres.calls import PostgresCalls
 from app.db.postgres.rows import job_uuid
 from app.domain.errors import JobNotFoundError
 from app.domain.jobs import JobStatus
-from app.domain.results import PartPage, ResultState, ThemeQuotes
+from app.domain.results import RESULT_PIECE_BYTES, PartPage, ResultState, ThemeQuotes
 
 
 class PostgresResults(PostgresCalls):
@@ -15,11 +15,16 @@ class PostgresResults(PostgresCalls):
 
     async def get_result(self, job_id: str) -> bytes | None:
         """See DBInterface."""
-        row = await self._fetch_row("get_result", job_uuid(job_id))
-        if row is None:
-            raise JobNotFoundError(job_id)
-        result: bytes | None = row["result"]
-        return result
+        pieces = await self.list_result_pieces(job_id)
+        if not pieces:
+            await self.get_result_state(job_id)  # tells whether there is such a job
+            return None
+        return b"".join(pieces)
+
+    async def list_result_pieces(self, job_id: str) -> list[bytes]:
+        """See DBInterface."""
+        rows = await self._fetch_all("list_result_pieces", as_uuid(job_id), RESULT_PIECE_BYTES)
+        return [row["piece"] for row in rows]
 
     async def get_payload(self, job_id: str) -> str:
         """See DBInterface."""

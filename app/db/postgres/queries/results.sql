@@ -1,12 +1,18 @@
 -- Results of completed jobs; that of an earlier life does not count. A large result is compressed
 -- as a whole, and every operator on it unpacks it anew: no statement has more of them than it needs.
 
--- name: get_result
--- Whether the job exists, and its result as it is sent: bytes, so that nobody decodes them.
-select convert_to(r.result::text, 'UTF8') as result
-from haulage.jobs j
-left join haulage.job_results r on r.job_id = j.id and j.status = 'completed'
-where j.id = $1;
+-- name: list_result_pieces
+-- A result as it is sent, in order, in pieces of $2 bytes: nobody has to copy it in one go.
+select substring(stored.result from piece.n * $2::integer + 1 for $2::integer) as piece
+from (
+    select convert_to(r.result::text, 'UTF8') as result
+    from haulage.jobs j
+    join haulage.job_results r on r.job_id = j.id
+    where j.id = $1 and j.status = 'completed'
+    offset 0 -- keeps it a step of its own: made once, not for each piece
+) stored,
+lateral generate_series(0, (octet_length(stored.result) - 1) / $2::integer) as piece (n)
+order by piece.n;
 
 -- name: get_payload
 -- The payload of a job.
