@@ -116,12 +116,12 @@ def on_database(settings: Settings, work: Callable[[DBInterface], Awaitable[_T]]
         return asyncio.run(visit(database.url))
 
 
-def _worker_db_factory(url: DatabaseURL) -> DBFactory:
-    # Picklable: the adapter's class with strings and numbers. One connection per worker.
+def _process_db_factory(url: DatabaseURL, application_name: str) -> DBFactory:
+    # Picklable: the adapter's class with strings and numbers. One connection per process.
     return functools.partial(
         PostgresJobsDB,
         url.asyncpg_dsn,
-        application_name="haulage-worker",
+        application_name=application_name,
         max_connections=1,
         notify=False,
     )
@@ -163,12 +163,13 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
     revision = None
     worker_db_factory = None
     if db_factory is not None:
-        web_db_factory = db_factory
+        web_db_factory = aside_db_factory = db_factory
     else:
         database = open_database(settings)
         db_factory = functools.partial(_make_db_impl, settings, database.url)
         web_db_factory = functools.partial(db_factory, HTTP_DATABASE_SECONDS)
-        worker_db_factory = _worker_db_factory(database.url)
+        worker_db_factory = _process_db_factory(database.url, "haulage-worker")
+        aside_db_factory = _process_db_factory(database.url, "haulage-aside")
     try:
         with PipelineProbe(
             (r.target for r in pipelines.values() if not is_built_in(r)),
@@ -196,6 +197,7 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
             on_stopped=database.close if database is not None else lambda: None,
             vital_signs=None if manager is None else manager.vital_signs,
             schema_revision=revision,
+            db_factory=aside_db_factory,
         )
     except BaseException:
         if database is not None:

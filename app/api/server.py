@@ -14,6 +14,7 @@ from fastapi_offline import FastAPIOffline
 
 from app import __version__
 from app.api.batches import BatchRoutes
+from app.api.datasets import DatasetRoutes
 from app.api.ending import EndsInTime, OpenRequests
 from app.api.health import HealthRoutes
 from app.api.intake import Intake
@@ -34,7 +35,7 @@ from app.api.schemas import (
 )
 from app.api.submitting import KEY_PARAMETER, SUBMITTED, SubmitRoutes
 from app.api.versions import include_in_both
-from app.db.interface import DBInterface
+from app.db.interface import DBFactory, DBInterface
 from app.domain.health import VitalSigns
 from app.domain.jobs import Registration
 
@@ -75,6 +76,8 @@ class WebServer:
         on_stopped: called once in a thread after everything else has ended.
         vital_signs: of the scheduler, None where there is none.
         schema_revision: that the database has to have, None where any will do.
+        db_factory: picklable; builds the adapter of each short-lived process that reads a file or
+            writes an export. Without it they are read and written in this process.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class WebServer:
         on_stopped: Callable[[], None] = lambda: None,
         vital_signs: Callable[[], VitalSigns] | None = None,
         schema_revision: str | None = None,
+        db_factory: DBFactory | None = None,
     ) -> None:
         self._db = db
         self._queue_mgr = queue_mgr
@@ -98,6 +102,7 @@ class WebServer:
         self._vital_signs = vital_signs
         self._schema_revision = schema_revision
         self._has_started = self._is_ready = False
+        self._db_factory = db_factory
         self._open_requests = OpenRequests()
         # FastAPI's own page of documentation fetches its scripts from elsewhere.
         self.app = FastAPIOffline(
@@ -159,7 +164,8 @@ class WebServer:
         for area in (
             self._submitting,
             BatchRoutes(self._db, self._intake),
-            ResultRoutes(self._db),
+            DatasetRoutes(self._db, self._db_factory),
+            ResultRoutes(self._db, self._db_factory),
             ManageRoutes(self._db),
             HealthRoutes(
                 self._db,

@@ -76,6 +76,15 @@ def read_answers(
     )
 
 
+def likely_columns(table: Table) -> tuple[str | None, str | None]:
+    """The columns that most likely hold the answers and their ids; None where none does."""
+    try:
+        text = _text_column(table)
+    except DatasetError:
+        return None, None
+    return text, _id_column(table, text)
+
+
 def _text_column(table: Table) -> str:
     """One with a telling name, else the one with the longest texts, most of them different."""
     if len(table.columns) == 1:

@@ -70,6 +70,7 @@ class Table:
 def read_table(
     source: Path | str | bytes,
     *,
+    name: str | None = None,
     header_rows: int | None = None,
     sheet: str | None = None,
     encoding: str | None = None,
@@ -81,6 +82,7 @@ def read_table(
 
     Args:
         source: where the file is, or what is in it.
+        name: of the file, where `source` is its content; an ending may tell its format.
         header_rows: how many rows are headers; None to detect it, 0 for none.
         sheet: of a workbook; None for its first visible sheet that has rows.
         encoding: of a text; None to detect it.
@@ -103,7 +105,11 @@ def read_table(
     else:
         text, found = decode(content, encoding)
         table = _text_table(
-            text, found, header_rows, max_rows, is_json_lines=_is_json_lines(source)
+            text,
+            found,
+            header_rows,
+            max_rows,
+            is_json_lines=_is_json_lines(source if name is None else name),
         )
     table = replace(table, sha256=hashlib.sha256(content).hexdigest())
     return _without_personal(table) if drop_personal else table

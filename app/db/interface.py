@@ -7,11 +7,13 @@ Every write about a running job takes a `Claim` and changes nothing unless that 
 running one; the suite in tests/contract holds every adapter to this page.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Protocol
 
+from app.db.contracts.datasets import DatasetStore
 from app.db.contracts.health import HealthStore
 from app.db.contracts.managing import ManagingDB
+from app.db.contracts.results import ResultStore
 from app.db.contracts.retention import RetentionDB
 from app.db.contracts.submitting import Submitting
 from app.domain.jobs import (
@@ -29,10 +31,12 @@ from app.domain.jobs import (
     WakeUp,
 )
 from app.domain.lifecycle import Verdict
-from app.domain.sharing import CallUsage, Dataset, PaidCall
+from app.domain.sharing import CallUsage, PaidCall
 
 
-class DBInterface(HealthStore, Submitting, ManagingDB, RetentionDB, Protocol):
+class DBInterface(
+    HealthStore, Submitting, DatasetStore, ResultStore, ManagingDB, RetentionDB, Protocol
+):
     """The store of jobs, their history and the nodes that run them."""
 
     async def open(self) -> None:
@@ -55,56 +59,8 @@ class DBInterface(HealthStore, Submitting, ManagingDB, RetentionDB, Protocol):
     async def list_logs(self, job_id: str, limit: int = 1_000) -> list[LogLine]:
         """The last `limit` log lines of the job, oldest first; [] if unknown."""
 
-    async def get_result(self, job_id: str) -> bytes | None:
-        """The result of a completed job as JSON bytes, else None; JobNotFoundError."""
-
     async def list_usage(self, job_id: str) -> list[CallUsage]:
         """What the job's calls cost in all its attempts, by stage and model; [] if unknown."""
-
-    # -- datasets -----------------------------------------------------------------------------
-
-    async def insert_dataset(
-        self,
-        name: str,
-        columns: Sequence[str],
-        rows: Iterable[Sequence[str]],
-        *,
-        sha256: str,
-        detected: Mapping[str, Any],
-    ) -> Dataset:
-        """Store a table of texts whole or not at all; `rows` is taken in as it is written.
-
-        Every call makes a dataset of its own, also of the same file: how a file is read may differ.
-
-        Args:
-            rows: the cells of each in the order of `columns`.
-            sha256: of the file that it came from, 64 hexadecimal digits.
-            detected: what was found out about that file (JSON).
-
-        Raises:
-            DatasetError: a row is not as wide as the table or holds what cannot be stored, or there
-                are more than MAX_DATASET_ROWS, MAX_DATASET_COLUMNS or MAX_CELL_CHARACTERS.
-            TooLargeError: above MAX_DATASET_BYTES in all cells together, and for `detected`.
-            InvalidJsonError: `detected`, a name or a column could not come back unchanged.
-        """
-
-    async def get_dataset(self, dataset_id: str) -> Dataset:
-        """What is known of a dataset; DatasetNotFoundError."""
-
-    async def list_datasets_of_file(self, sha256: str) -> list[Dataset]:
-        """The DATASETS_OF_FILE newest datasets that came from this file, the newest first."""
-
-    async def list_dataset_rows(
-        self, dataset_id: str, positions: Sequence[int], *, after_row: int = 0
-    ) -> list[tuple[int, list[str]]]:
-        """The next DATASET_PAGE_ROWS rows at most, [] after the last one or if unknown.
-
-        Args:
-            positions: which cells of each, in this order; the first column has position 0.
-            after_row: rows are numbered from 1 without a gap.
-
-        Returns pairs of row number and cells.
-        """
 
     # -- ending and starting over -------------------------------------------------------------
 

@@ -190,6 +190,18 @@ class DatasetNotFoundError(DatasetError):
         self.dataset_id = dataset_id
 
 
+class DatasetInUseError(HaulageError):
+    """A dataset that a pending or running job names cannot be removed."""
+
+    def __init__(self, dataset_id: str) -> None:
+        super().__init__(f"dataset {dataset_id} is named by a job that has not ended")
+        self.dataset_id = dataset_id
+
+
+class ExportError(HaulageError):
+    """A result cannot be written in the wished form; the message says why."""
+
+
 class RetryLaterError(HaulageError):
     """Raised inside a pipeline by `PipelineContext.retry_later`: this attempt gives up for now."""
 

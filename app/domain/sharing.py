@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
+from uuid import UUID
 
 # The answer of one paid call; far above what a model writes in one go.
 MAX_CALL_ANSWER_BYTES: Final = 1024 * 1024
@@ -14,6 +16,8 @@ MAX_DATASET_ROWS: Final = 200_000
 MAX_DATASET_COLUMNS: Final = 1_000
 MAX_CELL_CHARACTERS: Final = 100_000
 DATASET_PAGE_ROWS: Final = 1_000
+# Of rows that are sent as one answer; a single row may be longer.
+MAX_PAGE_BYTES: Final = 1024 * 1024
 # The same file may be stored as often as its reader changes.
 DATASETS_OF_FILE: Final = 100
 # What was found out about a dataset's file.
@@ -65,6 +69,7 @@ class Dataset:
         detected: what was found out about the file it came from (encoding, header rows, dropped
             personal columns, questions by column), as JSON.
         sha256: of that file, hexadecimal.
+        created_at: when it was stored.
     """
 
     id: str
@@ -73,3 +78,43 @@ class Dataset:
     row_count: int
     detected: Mapping[str, Any]
     sha256: str
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetSummary:
+    """What a list tells of a dataset, columns in the statement's order."""
+
+    id: str
+    name: str
+    row_count: int
+    column_count: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRow:
+    """A row of a dataset, columns in the statement's order.
+
+    Attributes:
+        text: its cells as a JSON list.
+    """
+
+    row_no: int
+    text: str
+
+
+def dataset_of(payload: Mapping[str, Any]) -> str | None:
+    """The dataset that a payload names under `dataset.id`, in canonical form, None without one.
+
+    Other pipelines may mean something else by that key, so only what has the form of our ids
+    counts.
+    """
+    named = payload.get("dataset")
+    given = named.get("id") if isinstance(named, Mapping) else None
+    if not isinstance(given, str):
+        return None
+    try:
+        return str(UUID(given))
+    except ValueError:
+        return None

@@ -1,6 +1,7 @@
 """The real application in this process, on a real database, without a scheduler."""
 
 from collections.abc import AsyncGenerator
+from functools import partial
 
 import httpx2
 import pytest
@@ -18,6 +19,7 @@ def web_server(url: str) -> WebServer:
         NoScheduler(),
         pipelines=load_registrations({}),
         default_pipeline="demo-echo",
+        db_factory=partial(PostgresJobsDB, url, max_connections=1, notify=False),
     )
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.sql import rows, value
 
-from app.cli import storing
 from app.cli.storing import stored_dataset
 from app.datasets.tables import read_table
+from app.db import storing
 from app.db.postgres.adapter import PostgresJobsDB
 from app.domain.errors import DatabaseUnavailableError, DatasetError
 

@@ -1,15 +1,19 @@
 """Datasets: stored whole or not at all, read by pages in the order of their rows."""
 
 import asyncio
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from contract.steps import claimed, complete, new_job
 from contract.stores import Store
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
 from app.domain.errors import (
     DatasetError,
+    DatasetInUseError,
     DatasetNotFoundError,
     HaulageError,
     InvalidJsonError,
@@ -22,7 +26,9 @@ from app.domain.sharing import (
     MAX_DATASET_BYTES,
     MAX_DATASET_COLUMNS,
     MAX_DATASET_ROWS,
+    MAX_PAGE_BYTES,
     Dataset,
+    dataset_of,
 )
 
 COLUMNS = ("id", "text")
@@ -40,8 +46,9 @@ async def stored(db: DBInterface, rows: list[list[str]] = ROWS) -> Dataset:
 async def test_a_dataset_comes_back_as_it_was_stored(store: Store, db: DBInterface) -> None:
     dataset = await stored(db)
     other = store.connect()
+    at = dataset.created_at
 
-    assert dataset == Dataset(dataset.id, "answers.csv", COLUMNS, 3, DETECTED, SHA256)
+    assert dataset == Dataset(dataset.id, "answers.csv", COLUMNS, 3, DETECTED, SHA256, at)
     assert await other.get_dataset(dataset.id) == dataset
     assert await other.list_dataset_rows(dataset.id, [0, 1]) == [
         (number, row) for number, row in enumerate(ROWS, start=1)
@@ -181,3 +188,86 @@ async def test_sizes_are_bounded(store: Store, db: DBInterface) -> None:
         await db.insert_dataset("a", COLUMNS, [], sha256=SHA256, detected={"x": float("nan")})
 
     assert await store.count_datasets() == (0, 0)
+
+
+async def test_datasets_are_listed_the_newest_first(db: DBInterface) -> None:
+    made = [await stored(db) for _ in range(4)]
+
+    first = await db.list_datasets(3)
+    assert [item.id for item in first] == [dataset.id for dataset in made[:0:-1]]
+    assert [(item.name, item.row_count, item.column_count) for item in first] == [
+        ("answers.csv", 3, 2)
+    ] * 3
+    assert [item.created_at for item in first] == [dataset.created_at for dataset in made[:0:-1]]
+    await db.delete_dataset(first[-1].id)
+    assert [item.id for item in await db.list_datasets(3, before_id=first[-1].id)] == [made[0].id]
+    assert await db.list_datasets(3, before_id=made[0].id) == []
+
+
+async def test_rows_come_as_json_in_pages(db: DBInterface) -> None:
+    dataset = await stored(db)
+
+    page = await db.list_dataset_json(dataset.id, 2)
+    assert [(row.row_no, json.loads(row.text)) for row in page] == [(1, ROWS[0]), (2, ROWS[1])]
+    page = await db.list_dataset_json(dataset.id, 2, after_row=2)
+    assert [(row.row_no, json.loads(row.text)) for row in page] == [(3, ROWS[2])]
+    for dataset_id, after in ((dataset.id, 3), (new_id(), 0), ("no id", 0)):
+        assert await db.list_dataset_json(dataset_id, 2, after_row=after) == []
+
+
+async def test_a_page_of_json_is_bounded_but_never_empty(db: DBInterface) -> None:
+    # Each sign is six bytes of JSON.
+    long = "\x01" * (MAX_PAGE_BYTES // 18)
+    rows = [["", long]] * 4 + [[long, long]]
+    dataset = await stored(db, [*rows, ["", "short"]])
+
+    assert [row.row_no for row in await db.list_dataset_json(dataset.id, 10)] == [1, 2]
+    assert [row.row_no for row in await db.list_dataset_json(dataset.id, 10, after_row=3)] == [4]
+    huge = await db.insert_dataset(
+        "a", ["c"] * 3, [[long] * 3, ["", "", ""]], sha256=SHA256, detected={}
+    )
+    assert [row.row_no for row in await db.list_dataset_json(huge.id, 10)] == [1]
+    assert [row.row_no for row in await db.list_dataset_json(huge.id, 10, after_row=1)] == [2]
+
+
+async def test_a_dataset_is_removed_with_its_rows(store: Store, db: DBInterface) -> None:
+    gone, kept = await stored(db), await stored(db)
+
+    await db.delete_dataset(gone.id)
+
+    assert await store.count_datasets() == (1, 3)
+    assert await db.get_dataset(kept.id) == kept
+    for dataset_id in (gone.id, new_id(), "no id"):
+        with pytest.raises(DatasetNotFoundError):
+            await db.delete_dataset(dataset_id)
+
+
+async def test_a_dataset_stays_while_a_job_that_has_not_ended_names_it(
+    store: Store, db: DBInterface
+) -> None:
+    dataset = await stored(db)
+    job = await claimed(db)
+    await store.name_dataset(job.id, dataset.id)
+    waiting = await new_job(db)
+    await store.name_dataset(waiting, dataset.id)
+
+    for end in (complete(db, job), db.cancel_job(waiting)):
+        with pytest.raises(DatasetInUseError) as caught:
+            await db.delete_dataset(dataset.id)
+        assert caught.value.dataset_id == dataset.id
+        await end
+
+    await db.delete_dataset(dataset.id)
+    assert await store.count_datasets() == (0, 0)
+    assert (await db.get_result(job.id)) == b'"done"'
+
+
+def test_a_payload_names_a_dataset_by_its_id() -> None:
+    dataset_id = new_id()
+
+    assert dataset_of({"dataset": {"id": dataset_id, "other": 1}}) == dataset_id
+    assert dataset_of({"dataset": {"id": dataset_id.upper()}}) == dataset_id
+    others: list[Any] = [None, dataset_id, [], {}, {"id": None}, {"id": 7}, {"id": "imagenet"}]
+    for named in others:
+        assert dataset_of({"dataset": named}) is None
+    assert dataset_of({}) is None

@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
@@ -199,9 +200,8 @@ async def test_the_offline_script_makes_the_same_schema(
     assert done.returncode == 0, done.stderr
     connection = await asyncpg.connect(empty_database_url)
     try:
-        # One by one, as psql sends them: an index cannot be built beside a transaction's work.
-        for statement in filter(str.strip, done.stdout.split(";\n")):
-            await connection.execute(statement)
+        for statements in _as_psql_sends(done.stdout):
+            await connection.execute(statements)
     finally:
         await connection.close()
 
@@ -226,6 +226,15 @@ async def test_an_index_whose_build_was_broken_off_is_built_again(database_url: 
 
     assert migrate.differences(url) is None
     assert await run(database_url, "select from pg_index where not indisvalid") == []
+
+
+def _as_psql_sends(script: str) -> Iterator[str]:
+    """Transactions whole, and one at a time what stands between them, as an index built beside."""
+    for piece in script.split("COMMIT;"):
+        between, begin, transaction = piece.partition("BEGIN;")
+        yield from filter(str.strip, between.split(";"))
+        if begin:
+            yield f"{begin}{transaction}COMMIT;"
 
 
 async def test_an_upgrade_can_be_called_from_a_running_event_loop(empty_database_url: str) -> None:

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
+from support.waiting import eventually
 
 from app.db.postgres.adapter import PostgresJobsDB
 from app.db.postgres.statements import STATEMENTS
-from app.domain.errors import DatabaseUnavailableError
+from app.domain.errors import DatabaseUnavailableError, DatasetInUseError
 from app.domain.sharing import Dataset
 
 SHA256 = "ab" * 32
@@ -86,3 +88,80 @@ async def test_the_datasets_of_a_file_are_found_by_an_index(
     text = "\n".join(line for (line,) in plan)
     assert "datasets_sha256_idx" in text
     assert "Sort" not in text
+
+
+async def test_the_jobs_of_a_dataset_are_found_by_an_index(
+    observer: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await observer.execute(
+        "insert into haulage.jobs (id, pipeline)"
+        " select gen_random_uuid(), 'demo-echo' from generate_series(1, 5000) n"
+    )
+    await observer.execute("analyze haulage.jobs")
+
+    removing = STATEMENTS["delete_dataset"].sql
+    plan = await observer.fetch(f"explain {removing}", uuid4())
+    text = "\n".join(line for (line,) in plan)
+    assert text.count("jobs_dataset_idx") >= 2
+    assert "Seq Scan on jobs" not in text
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into haulage.jobs (id, pipeline, dataset_id) values (gen_random_uuid(), 'a', $1)",
+        "update haulage.jobs set status = 'pending', finished_at = null where dataset_id = $1",
+    ],
+    ids=["submitted", "revived"],
+)
+async def test_a_job_that_begins_to_need_a_dataset_first_keeps_it(
+    db: PostgresJobsDB, observer: "asyncpg.Connection[asyncpg.Record]", statement: str
+) -> None:
+    dataset = await stored(db)
+    await observer.execute(
+        "insert into haulage.jobs (id, pipeline, dataset_id, status, finished_at)"
+        " values (gen_random_uuid(), 'a', $1, 'completed', now())",
+        UUID(dataset.id),
+    )
+    async with observer.transaction():
+        await observer.execute(statement, UUID(dataset.id))
+        removing = asyncio.ensure_future(db.delete_dataset(dataset.id))
+        await until_blocked(observer)
+
+    with pytest.raises(DatasetInUseError):
+        await removing
+    assert await db.get_dataset(dataset.id) == dataset
+    freed = "select count(*) from haulage.jobs where dataset_id is null"
+    assert await observer.fetchval(freed) == 0
+
+
+async def test_a_job_that_names_a_dataset_too_late_is_refused(
+    db: PostgresJobsDB, observer: "asyncpg.Connection[asyncpg.Record]", database_url: str
+) -> None:
+    dataset = await stored(db)
+    submitter = await asyncpg.connect(database_url)
+    async with observer.transaction():
+        await observer.execute(STATEMENTS["delete_dataset"].sql, UUID(dataset.id))
+        submitting = asyncio.ensure_future(
+            submitter.execute(
+                "insert into haulage.jobs (id, pipeline, dataset_id)"
+                " values (gen_random_uuid(), 'a', $1)",
+                UUID(dataset.id),
+            )
+        )
+        await until_blocked(observer)
+
+    with pytest.raises(asyncpg.ForeignKeyViolationError):
+        await submitting
+    await submitter.close()
+
+
+async def until_blocked(observer: "asyncpg.Connection[asyncpg.Record]") -> None:
+    async def is_blocked() -> bool:
+        found: int = await observer.fetchval(
+            "select count(*) from pg_stat_activity"
+            " where datname = current_database() and wait_event_type = 'Lock'"
+        )
+        return found == 1
+
+    await eventually(is_blocked, "a session that waits for a lock")

@@ -12,7 +12,7 @@ import pytest
 from app.db.postgres.statements import STATEMENTS, Statement
 from app.domain.jobs import Attempt, ClaimedJob, Job, LogLine, Milestone, RunningJob
 from app.domain.managing import NodeState, QueueState
-from app.domain.sharing import CallUsage
+from app.domain.sharing import CallUsage, DatasetSummary, JsonRow
 from app.domain.submissions import Batch
 
 # Statements whose rows are handed to a dataclass, in the order of its fields.
@@ -20,6 +20,8 @@ FILLS: dict[str, type[Any]] = {
     "claim_pending_jobs": ClaimedJob,
     "get_batch": Batch,
     "list_attempts": Attempt,
+    "list_dataset_json": JsonRow,
+    "list_datasets": DatasetSummary,
     "list_logs": LogLine,
     "list_lost_jobs": RunningJob,
     "list_milestones": Milestone,
@@ -28,6 +30,7 @@ FILLS: dict[str, type[Any]] = {
     "list_running_jobs": RunningJob,
     "list_usage": CallUsage,
 }
+DATASET = ("id", "name", "columns", "row_count", "detected", "sha256", "created_at")
 # The columns of all others.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "append_logs": ("held",),
@@ -41,17 +44,23 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "find_lost_job": ("held",),
     "find_jobs_by_key": ("submitted_by", "idempotency_key", "id", "payload_hash", "batch_id"),
     "finish_job": ("held",),
-    "get_dataset": ("id", "name", "columns", "row_count", "detected", "sha256"),
+    "get_dataset": DATASET,
     "get_payload": ("payload",),
-    "get_result": ("result",),
+    "list_result_pieces": ("piece",),
     "get_status": ("status",),
-    "insert_dataset": (),
+    "insert_dataset": ("created_at",),
     "insert_dataset_row": (),
     "insert_pending_jobs": ("id",),
     "is_deleted": ("deleted",),
     "list_checkpoint_stages": ("stage",),
+    "insert_pending_job": (),
+    "delete_dataset": ("is_needed",),
+    "get_result_state": ("status", "claim_no"),
+    "get_result_themes": ("themes",),
+    "get_theme_quotes": ("theme", "items", "count", "has_more"),
+    "list_assignments": ("items", "count", "has_more"),
     "list_dataset_rows": ("row_no", "cells"),
-    "list_datasets_of_file": ("id", "name", "columns", "row_count", "detected", "sha256"),
+    "list_datasets_of_file": DATASET,
     "load_call": ("answer",),
     "load_checkpoint": ("data",),
     "load_payload": ("payload",),

@@ -35,7 +35,8 @@ from app.domain.managing import (
     NodeState,
     QueueState,
 )
-from app.domain.sharing import CallUsage, Dataset, PaidCall
+from app.domain.results import PartPage, ResultState, ThemeQuotes
+from app.domain.sharing import CallUsage, Dataset, DatasetSummary, JsonRow, PaidCall
 from app.domain.submissions import Batch, BatchReceipt, Submission
 
 
@@ -148,6 +149,23 @@ class MockDatabase:
         await self._called("get_result")
         raise JobNotFoundError(job_id)
 
+    async def list_result_pieces(self, job_id: str) -> list[bytes]:
+        raise NotImplementedError
+
+    async def get_result_state(self, job_id: str) -> ResultState:
+        raise NotImplementedError
+
+    async def get_result_themes(self, job_id: str) -> str | None:
+        raise NotImplementedError
+
+    async def get_theme_quotes(
+        self, job_id: str, theme_id: str, limit: int, *, after: int = 0
+    ) -> ThemeQuotes | None:
+        raise NotImplementedError
+
+    async def list_assignments(self, job_id: str, limit: int, *, after: int = 0) -> PartPage | None:
+        raise NotImplementedError
+
     async def list_usage(self, job_id: str) -> list[CallUsage]:
         return []
 
@@ -176,6 +194,19 @@ class MockDatabase:
     ) -> list[tuple[int, list[str]]]:
         await self._called("list_dataset_rows")
         return []
+
+    async def list_datasets(
+        self, limit: int, *, before_id: str | None = None
+    ) -> list[DatasetSummary]:
+        raise NotImplementedError
+
+    async def list_dataset_json(
+        self, dataset_id: str, limit: int, *, after_row: int = 0
+    ) -> list[JsonRow]:
+        raise NotImplementedError
+
+    async def delete_dataset(self, dataset_id: str) -> None:
+        raise NotImplementedError
 
     async def cancel_job(self, job_id: str) -> JobStatus:
         await self._called("cancel_job")

@@ -15,6 +15,7 @@ from app.db.postgres.connections import (
 from app.db.postgres.datasets import PostgresDatasets
 from app.db.postgres.listener import WakeUpListener
 from app.db.postgres.managing import PostgresManaging
+from app.db.postgres.results import PostgresResults
 from app.db.postgres.retention import PostgresRetention
 from app.db.postgres.rows import finish_arguments, job_from_row, job_uuid
 from app.db.postgres.submitting import PostgresSubmitting
@@ -50,7 +51,9 @@ MAX_POOL_CONNECTIONS: Final = 8
 _CONTROL_TRIES: Final = 3
 
 
-class PostgresJobsDB(PostgresSubmitting, PostgresDatasets, PostgresManaging, PostgresRetention):
+class PostgresJobsDB(
+    PostgresSubmitting, PostgresDatasets, PostgresResults, PostgresManaging, PostgresRetention
+):
     """`DBInterface` on PostgreSQL 15 or newer.
 
     Args:
@@ -117,13 +120,6 @@ class PostgresJobsDB(PostgresSubmitting, PostgresDatasets, PostgresManaging, Pos
     async def list_logs(self, job_id: str, limit: int = 1_000) -> list[LogLine]:
         """See DBInterface."""
         return await self._fetch_as(LogLine, "list_logs", as_uuid(job_id), limit)
-
-    async def get_result(self, job_id: str) -> bytes | None:
-        """See DBInterface."""
-        row = await self._fetch_row("get_result", job_uuid(job_id))
-        if row is None:
-            raise await self._missing(job_id)
-        return None if row["result"] is None else row["result"].encode()
 
     async def list_usage(self, job_id: str) -> list[CallUsage]:
         """See DBInterface."""

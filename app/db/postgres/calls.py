@@ -19,8 +19,14 @@ from app.db.postgres.connections import (
     unavailable_errors,
 )
 from app.db.postgres.listener import DebouncedNotify
+from app.db.postgres.rows import job_uuid
 from app.db.postgres.statements import STATEMENTS
-from app.domain.errors import DatabaseUnavailableError, LeaseLostError
+from app.domain.errors import (
+    DatabaseUnavailableError,
+    JobDeletedError,
+    JobNotFoundError,
+    LeaseLostError,
+)
 from app.domain.jobs import Claim, WakeUp
 
 _Row = TypeVar("_Row")
@@ -127,6 +133,11 @@ class PostgresCalls:
 
     async def _fetch_as(self, row_class: type[_Row], name: str, *arguments: object) -> list[_Row]:
         return [row_class(**row) for row in await self._fetch_all(name, *arguments)]
+
+    async def _missing(self, job_id: str) -> JobNotFoundError:
+        """Why there is no such job."""
+        deleted = await self._fetch_row("is_deleted", job_uuid(job_id))
+        return JobNotFoundError(job_id) if deleted is None else JobDeletedError(job_id)
 
     async def _held(self, name: str, claim: Claim, *arguments: object) -> asyncpg.Record:
         row = await self._fetch_row(name, UUID(claim.job_id), claim.claim_no, *arguments)

@@ -15,7 +15,12 @@ import asyncpg
 from app.db.ids import as_uuid, new_id
 from app.db.postgres.calls import PostgresCalls
 from app.db.postgres.statements import STATEMENTS
-from app.domain.errors import DatasetError, DatasetNotFoundError, TooLargeError
+from app.domain.errors import (
+    DatasetError,
+    DatasetInUseError,
+    DatasetNotFoundError,
+    TooLargeError,
+)
 from app.domain.json_values import check_storable, dump_storable, storable_text
 from app.domain.sharing import (
     DATASET_PAGE_ROWS,
@@ -25,7 +30,10 @@ from app.domain.sharing import (
     MAX_DATASET_COLUMNS,
     MAX_DATASET_ROWS,
     MAX_DETECTED_BYTES,
+    MAX_PAGE_BYTES,
     Dataset,
+    DatasetSummary,
+    JsonRow,
 )
 
 INSERT_SECONDS: Final = 300.0
@@ -55,7 +63,7 @@ class PostgresDatasets(PostgresCalls):
         async with self._borrowed(INSERT_SECONDS) as connection:
             try:
                 await connection.execute("begin")
-                await connection.execute(
+                created_at = await connection.fetchval(
                     STATEMENTS["insert_dataset"].sql,
                     key,
                     name,
@@ -74,7 +82,9 @@ class PostgresDatasets(PostgresCalls):
                 # left, and asking it to could wait for long.
                 connection.terminate()
                 raise
-        return Dataset(str(key), name, tuple(columns), row_count, dict(detected), sha256)
+        return Dataset(
+            str(key), name, tuple(columns), row_count, dict(detected), sha256, created_at
+        )
 
     async def get_dataset(self, dataset_id: str) -> Dataset:
         """See DBInterface."""
@@ -82,6 +92,13 @@ class PostgresDatasets(PostgresCalls):
         if row is None:
             raise DatasetNotFoundError(dataset_id)
         return _dataset(row)
+
+    async def list_datasets(
+        self, limit: int, *, before_id: str | None = None
+    ) -> list[DatasetSummary]:
+        """See DBInterface."""
+        before = None if before_id is None else as_uuid(before_id)
+        return await self._fetch_as(DatasetSummary, "list_datasets", limit, before)
 
     async def list_datasets_of_file(self, sha256: str) -> list[Dataset]:
         """See DBInterface."""
@@ -100,6 +117,26 @@ class PostgresDatasets(PostgresCalls):
         )
         return [(row["row_no"], row["cells"]) for row in rows]
 
+    async def list_dataset_json(
+        self, dataset_id: str, limit: int, *, after_row: int = 0
+    ) -> list[JsonRow]:
+        """See DBInterface."""
+        key = as_uuid(dataset_id)
+        return await self._fetch_as(
+            JsonRow, "list_dataset_json", key, after_row, limit, MAX_PAGE_BYTES
+        )
+
+    async def delete_dataset(self, dataset_id: str) -> None:
+        """See DBInterface."""
+        try:
+            row = await self._fetch_row("delete_dataset", as_uuid(dataset_id))
+        except asyncpg.ForeignKeyViolationError:
+            raise DatasetInUseError(dataset_id) from None
+        if row is None:
+            raise DatasetNotFoundError(dataset_id)
+        if row["is_needed"]:
+            raise DatasetInUseError(dataset_id)
+
 
 def _dataset(row: asyncpg.Record) -> Dataset:
     return Dataset(
@@ -109,6 +146,7 @@ def _dataset(row: asyncpg.Record) -> Dataset:
         row_count=row["row_count"],
         detected=json.loads(row["detected"]),
         sha256=row["sha256"],
+        created_at=row["created_at"],
     )
 
 

@@ -16,8 +16,6 @@ from app.db.postgres.rows import job_uuid
 from app.domain.errors import (
     DatabaseUnavailableError,
     IllegalTransitionError,
-    JobDeletedError,
-    JobNotFoundError,
     NodeGoneError,
     NodeNotFoundError,
 )
@@ -183,11 +181,6 @@ class PostgresManaging(PostgresCalls):
         if row is None:
             raise await self._missing(job_id)
         return JobStatus(row["status"])
-
-    async def _missing(self, job_id: str) -> JobNotFoundError:
-        """Why there is no such job."""
-        deleted = await self._fetch_row("is_deleted", job_uuid(job_id))
-        return JobNotFoundError(job_id) if deleted is None else JobDeletedError(job_id)
 
     # -- queues and nodes ---------------------------------------------------------------------
 

@@ -42,10 +42,3 @@ from (
     limit $2
 ) last_lines
 order by id;
-
--- name: get_result
--- Whether the job exists, and its result as stored; that of an earlier life does not count.
-select r.result::text as result
-from haulage.jobs j
-left join haulage.job_results r on r.job_id = j.id and j.status = 'completed'
-where j.id = $1;

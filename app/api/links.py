@@ -1,0 +1,17 @@
+"""Links between pages of a list (RFC 8288)."""
+
+from urllib.parse import quote, urlencode
+
+from fastapi import Request, Response
+
+
+def next_page(http: Request, **position: object) -> str:
+    """Path and query of the page behind this one, with the other parameters as they were given."""
+    query = {**http.query_params, **position}
+    return f"{quote(http.url.path)}?{urlencode(query)}"
+
+
+def link_to_next(response: Response, url: str | None) -> None:
+    """Name the next page in the header `Link`, where there is one."""
+    if url is not None:
+        response.headers["Link"] = f'<{url}>; rel="next"'

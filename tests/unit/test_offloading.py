@@ -1,0 +1,95 @@
+"""Work done aside: answers and errors come back as they are, and an end without one is told."""
+
+import asyncio
+import os
+import sys
+import tempfile
+from typing import Any, BinaryIO
+
+import pytest
+from support.mock_database import MockDatabase
+
+from app.api.offloading import BusyError, OffloadedError, Offloading
+from app.db.interface import DBInterface
+from app.domain.errors import DatasetError, HaulageError, InvalidJsonError, TooLargeError
+
+ERRORS: dict[str, HaulageError] = {
+    "message": DatasetError("line 3: no"),
+    "fields": TooLargeError("a dataset", 11, 10),
+    "pointer": InvalidJsonError("/a/0", "NUL"),
+}
+
+
+async def work(
+    db: DBInterface, file: BinaryIO, *, what: str, begun: asyncio.Event | None = None
+) -> Any:
+    await db.ping()
+    if begun is not None:
+        begun.set()
+    if what in ERRORS:
+        raise ERRORS[what]
+    if what == "bug":
+        raise KeyError({"no": object()})
+    if what == "exit":
+        print("last words", file=sys.stderr, flush=True)  # noqa: T201
+        os._exit(3)
+    if what == "print":
+        print("this must not mix with the answer")  # noqa: T201
+    if what == "hang":
+        await asyncio.Event().wait()
+    file.write(b"written aside")
+    file.flush()
+    return {"pid": os.getpid(), "what": what}
+
+
+def offloading(*, in_process: bool = True, limit_seconds: float = 30.0) -> Offloading:
+    factory = MockDatabase if in_process else None
+    return Offloading(
+        MockDatabase(), factory, max_at_once=1, wait_seconds=0.05, limit_seconds=limit_seconds
+    )
+
+
+async def test_an_answer_comes_back_and_the_file_is_shared() -> None:
+    with tempfile.TemporaryFile() as file:
+        for in_process in (True, False):
+            told = await offloading(in_process=in_process).run(work, file, what="print")
+            assert (told["pid"] != os.getpid()) == in_process
+            file.seek(0)
+            assert file.read() == b"written aside"
+            file.seek(0)
+
+
+@pytest.mark.parametrize("what", ERRORS)
+async def test_an_error_comes_back_as_it_is(what: str) -> None:
+    with tempfile.TemporaryFile() as file, pytest.raises(type(ERRORS[what])) as caught:
+        await offloading().run(work, file, what=what)
+    assert str(caught.value) == str(ERRORS[what])
+    assert vars(caught.value) == vars(ERRORS[what])
+
+
+@pytest.mark.parametrize(
+    ("what", "words"), [("bug", "KeyError"), ("exit", "exit code 3 last words")]
+)
+async def test_an_error_of_ours_is_told_for_the_log(what: str, words: str) -> None:
+    with tempfile.TemporaryFile() as file, pytest.raises(OffloadedError, match=words):
+        await offloading().run(work, file, what=what)
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+async def test_what_takes_too_long_is_given_up(in_process: bool) -> None:  # noqa: FBT001
+    aside = offloading(in_process=in_process, limit_seconds=0.05)
+    with tempfile.TemporaryFile() as file, pytest.raises(OffloadedError, match="not done in"):
+        await aside.run(work, file, what="hang")
+
+
+async def test_no_more_is_done_at_once_than_may_be() -> None:
+    aside = offloading(in_process=False)
+    with tempfile.TemporaryFile() as file:
+        begun = asyncio.Event()
+        first = asyncio.ensure_future(aside.run(work, file, what="hang", begun=begun))
+        await begun.wait()
+        with pytest.raises(BusyError):
+            await aside.run(work, file, what="x")
+        first.cancel()
+        await asyncio.wait([first])
+        assert (await aside.run(work, file, what="x"))["what"] == "x"
