@@ -6,14 +6,18 @@ It must never compute, import a pipeline or touch a process.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final, Protocol
+from http import HTTPStatus
+from typing import Annotated, Any, Final, Protocol
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Header, Request, Response
 from fastapi.routing import APIRoute, APIRouter
 
 from app import __version__
 from app.api.ending import EndsInTime, OpenRequests
+from app.api.events import EventRoutes
+from app.api.following import Followers
 from app.api.health import HealthRoutes
+from app.api.history import HistoryRoutes
 from app.api.managing import ManageRoutes
 from app.api.openapi import headers, install_openapi, problems
 from app.api.problems import RETRY_AFTER_SECONDS, install_problem_handlers
@@ -25,6 +29,7 @@ from app.api.schemas import (
     JobResponse,
 )
 from app.api.versions import beside, include_in_both
+from app.api.waiting import Wait, etag_of, is_known, retry_after_seconds, unless_gone
 from app.db.interface import DBInterface
 from app.domain.errors import InvalidJsonError, UnknownPipelineError
 from app.domain.jobs import MAX_PAYLOAD_BYTES, Registration
@@ -83,6 +88,7 @@ class WebServer:
         self._on_stopped = on_stopped
         self._is_ready = False
         self._open_requests = OpenRequests()
+        self._followers = Followers(db)
         self.app = FastAPI(
             title="Haulage",
             version=__version__,
@@ -96,8 +102,9 @@ class WebServer:
         install_openapi(self.app)
 
     def refuse_traffic(self) -> None:
-        """Turn /readyz to 503: the process is about to stop."""
+        """The process is about to stop: turn /readyz to 503, let those go who follow a job."""
         self._is_ready = False
+        self._followers.end()
 
     def end_requests(self) -> None:
         """Let no request hold up the end: those that still wait are told so (503)."""
@@ -110,6 +117,7 @@ class WebServer:
             at_end.push_async_callback(asyncio.to_thread, self._on_stopped)
             at_end.push_async_callback(self._db.close)
             await self._db.open()
+            at_end.push_async_callback(self._followers.close)
             at_end.push_async_callback(self._queue_mgr.stop)
             await self._queue_mgr.start()
             at_end.callback(self.refuse_traffic)
@@ -143,9 +151,21 @@ class WebServer:
             response_model=JobResponse,
             summary="Follow a job",
             tags=["jobs"],
-            responses=problems(404, 503),
+            responses={
+                200: {
+                    "headers": headers(
+                        ETag="The job's version, for If-None-Match.",
+                        Retry_After="Seconds after which asking again makes sense.",
+                        Preference_Applied="The wait that was preferred and granted.",
+                    )
+                },
+                304: {"description": "The job has this version still."},
+                **problems(404, 422, 503),
+            },
         )
         for area in (
+            EventRoutes(self._db, self._followers),
+            HistoryRoutes(self._db, self._followers),
             ResultRoutes(self._db),
             ManageRoutes(self._db),
             HealthRoutes(self._db, lambda: self._is_ready),
@@ -169,17 +189,41 @@ class WebServer:
         response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         return EnqueueResponse(id=job_id)
 
-    async def get_job(self, job_id: str, response: Response) -> JobResponse:
-        """The job's status, latest progress and milestones."""
-        # In this order: whoever is told of a milestone is told of progress at least as far.
-        milestones = await self._db.list_milestones(job_id)
+    async def get_job(
+        self,
+        job_id: str,
+        http: Request,
+        response: Response,
+        wait: Annotated[Wait, Depends()],
+        if_none_match: Annotated[
+            str | None, Header(description="An ETag of an earlier answer.")
+        ] = None,
+    ) -> JobResponse | Response:
+        """The job's status, latest progress and milestones.
+
+        With `wait` the answer comes when the job has ended or, with `If-None-Match`, when anything
+        about it is new; after so many seconds at the latest.
+        """
         job = await self._db.get_job(job_id)
-        if job.status.is_terminal:
-            # Some may have come between the two looks; now there come no more.
-            milestones = await self._db.list_milestones(job_id)
-        else:
-            response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-        return JobResponse.of(job, milestones)
+        knows = is_known(job, if_none_match)
+        if wait.seconds and not job.status.is_terminal and (knows or if_none_match is None):
+            known = job.version if knows else None
+            waiting = self._followers.wait_for_change(job.id, known, wait.seconds)
+            await unless_gone(http, waiting)
+            job = await self._db.get_job(job_id)
+        response.headers["ETag"] = etag_of(job)
+        # Caches have to ask; a browser would guess otherwise.
+        response.headers["Cache-Control"] = "private, no-cache"
+        if not job.status.is_terminal:
+            response.headers["Retry-After"] = str(retry_after_seconds(job))
+        if wait.applied is not None:
+            response.headers["Preference-Applied"] = wait.applied
+        if is_known(job, if_none_match):
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=response.headers)
+        milestones = await self._db.list_milestones(job_id)
+        # As of the same instant as the rest, or the ETag would promise more than the answer holds.
+        shown = [milestone for milestone in milestones if milestone.id <= job.last_event_id]
+        return JobResponse.of(job, shown)
 
 
 async def _storable(payload: dict[str, Any], body_bytes: int) -> str:

@@ -10,6 +10,7 @@ running one; the suite in tests/contract holds every adapter to this page.
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from app.db.contracts.following import FollowingDB
 from app.domain.jobs import (
     Attempt,
     Claim,
@@ -29,7 +30,7 @@ from app.domain.lifecycle import Verdict
 from app.domain.sharing import CallUsage, Dataset, PaidCall
 
 
-class DBInterface(Protocol):
+class DBInterface(FollowingDB, Protocol):
     """The store of jobs, their history and the nodes that run them."""
 
     async def open(self) -> None:
@@ -60,7 +61,10 @@ class DBInterface(Protocol):
         """
 
     async def get_job(self, job_id: str) -> Job:
-        """The job with the state of its latest attempt; JobNotFoundError."""
+        """The job with the state of its latest attempt; JobNotFoundError.
+
+        Its milestones as of the same instant are those up to `last_event_id`.
+        """
 
     async def list_milestones(self, job_id: str) -> list[Milestone]:
         """The stages that the job entered, oldest first, over all attempts; [] if unknown."""

@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from app.db.postgres.statements import STATEMENTS, Statement
+from app.domain.following import Checkpoint
 from app.domain.jobs import Attempt, ClaimedJob, Job, LogLine, Milestone, RunningJob
 from app.domain.sharing import CallUsage
 
@@ -17,6 +18,8 @@ from app.domain.sharing import CallUsage
 FILLS: dict[str, type[Any]] = {
     "claim_pending_jobs": ClaimedJob,
     "list_attempts": Attempt,
+    "list_attempts_after": Attempt,
+    "list_checkpoints": Checkpoint,
     "list_logs": LogLine,
     "list_lost_jobs": RunningJob,
     "list_milestones": Milestone,
@@ -32,8 +35,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "count_running_jobs": ("n",),
     "deregister_node": (),
     "drain_node": (),
+    "find_log_tail": ("id",),
     "find_lost_job": ("held",),
     "finish_job": ("held",),
+    "get_checkpoint": ("data",),
     "get_dataset": ("id", "name", "columns", "row_count", "detected", "sha256"),
     "get_result": ("result",),
     "get_status": ("status",),
@@ -42,6 +47,22 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "insert_pending_job": (),
     "list_dataset_rows": ("row_no", "cells"),
     "list_datasets_of_file": ("id", "name", "columns", "row_count", "detected", "sha256"),
+    "list_lines": ("n", "id", "attempt", "number", "level", "source", "text", "at"),
+    "list_news": (
+        "n",
+        "status",
+        "version",
+        "progress_fraction",
+        "progress_stage",
+        "progress_message",
+        "event_id",
+        "kind",
+        "attempt",
+        "stage",
+        "fraction",
+        "message",
+        "created_at",
+    ),
     "load_call": ("answer",),
     "load_checkpoint": ("data",),
     "load_payload": ("payload",),

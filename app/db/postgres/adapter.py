@@ -15,6 +15,7 @@ from app.db.postgres.connections import (
     unavailable_errors,
 )
 from app.db.postgres.datasets import PostgresDatasets
+from app.db.postgres.following import PostgresFollowing
 from app.db.postgres.listener import WakeUpListener
 from app.db.postgres.rows import finish_arguments, job_from_row, job_uuid
 from app.domain.errors import (
@@ -54,7 +55,7 @@ _INSERT_TRIES: Final = 2
 _CONTROL_TRIES: Final = 3
 
 
-class PostgresJobsDB(PostgresDatasets):
+class PostgresJobsDB(PostgresFollowing, PostgresDatasets):
     """`DBInterface` on PostgreSQL 15 or newer.
 
     Args:
@@ -148,7 +149,9 @@ class PostgresJobsDB(PostgresDatasets):
         row = await self._fetch_row("get_job", job_uuid(job_id))
         if row is None:
             raise JobNotFoundError(job_id)
-        return job_from_row(row)
+        return dataclasses.replace(
+            job_from_row(row), version=row["version"], last_event_id=row["last_event_id"]
+        )
 
     async def list_milestones(self, job_id: str) -> list[Milestone]:
         """See DBInterface."""

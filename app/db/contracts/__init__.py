@@ -1,0 +1,1 @@
+"""Parts of the contract of `DBInterface`, one per area."""
