@@ -104,9 +104,12 @@ class HistoryRoutes:
             response_class=Response,
             responses={
                 200: {
-                    **event_stream(_LOG_EXAMPLE),
                     "model": LogPage,
                     "description": "Lines, oldest first; as text where `Accept` says so.",
+                    "content": {
+                        "text/plain": {"schema": {"type": "string"}, "example": _TEXT_EXAMPLE},
+                        **event_stream(_LOG_EXAMPLE)["content"],
+                    },
                 },
                 **problems(404, 422, 503),
             },
@@ -272,6 +275,7 @@ def _line(line: StoredLine) -> str:
     return f"{at} {LogLevel.of(line.level).name:<8} {line.source}: {line.text}\n"
 
 
+_TEXT_EXAMPLE: Final = "2026-11-30T09:00:00.123Z INFO     stdout: read 3,012 answers\n"
 _LOG_EXAMPLE: Final = """\
 event: log
 data: {"id":4711,"attempt":1,"number":1,"at":"2026-11-30T09:00:00Z","level":"info",\

@@ -143,7 +143,7 @@ async def test_a_place_that_is_none_is_refused(
     job_id = await new_job(db)
     for response in (
         await client.get(path(job_id), params={"last_event_id": last}),
-        await client.get(path(job_id), headers={"last-event-id": last.encode()}),
+        await client.get(path(job_id), headers=[(b"last-event-id", last.encode())]),
     ):
         assert response.status_code == 422
         assert response.headers["content-type"] == "application/problem+json"

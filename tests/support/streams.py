@@ -35,8 +35,8 @@ def told(block: str) -> Told:
         fields[name] = value
     if "retry" in fields:
         return Told("retry", int(fields["retry"]))
-    event_id = fields.get("id")
-    return Told(fields["event"], json.loads(fields["data"]), event_id and int(event_id))
+    event_id = int(fields["id"]) if "id" in fields else None
+    return Told(fields["event"], json.loads(fields["data"]), event_id)
 
 
 class Stream:
@@ -146,13 +146,20 @@ async def stream(app: ASGIApp, path: str, **headers: str) -> AsyncGenerator[Stre
 class SocketStream:
     """The same over a socket of its own, for services in another process."""
 
-    def __init__(self, url: str, path: str, **headers: str) -> None:
+    def __init__(
+        self, url: str, path: str, *, buffer_bytes: int | None = None, **headers: str
+    ) -> None:
         address = urlsplit(url)
         assert address.hostname is not None
-        self.socket = socket.create_connection((address.hostname, address.port), timeout=20)
+        assert address.port is not None
+        self.socket = socket.socket()
+        if buffer_bytes is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        self.socket.settimeout(20)
+        self.socket.connect((address.hostname, address.port))
         lines = "".join(f"{name.replace('_', '-')}: {text}\r\n" for name, text in headers.items())
         self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: here\r\n{lines}\r\n".encode())
-        self._received = b""
+        self._received = bytearray()
         self.is_at_end = False
 
     def __enter__(self) -> Self:
@@ -161,23 +168,30 @@ class SocketStream:
     def __exit__(self, *_: object) -> None:
         self.socket.close()
 
-    def read(self) -> bytes:
-        """What has come so far and something more; the same at the end."""
+    @property
+    def received(self) -> bytes:
+        """What has come so far."""
+        return bytes(self._received)
+
+    def read(self) -> None:
+        """Take something more, or find the end."""
         with contextlib.suppress(ConnectionResetError):
             if chunk := self.socket.recv(65_536):
                 self._received += chunk
-                return self._received
+                return
         self.is_at_end = True
-        return self._received
 
     def until(self, text: bytes, timeout_seconds: float = 20.0) -> bytes:
         """Everything received once it contains `text`."""
         end = time.monotonic() + timeout_seconds
-        while text not in self._received:
-            assert not self.is_at_end, self._received
-            assert time.monotonic() < end, self._received
+        seen = 0
+        while (found := self._received.find(text, seen)) < 0:
+            seen = max(0, len(self._received) - len(text))
+            assert not self.is_at_end, self._received[-400:]
+            assert time.monotonic() < end, self._received[-400:]
             self.read()
-        return self._received
+        assert found >= 0
+        return self.received
 
     def rest(self) -> list[Told]:
         """All events of the answer up to its end."""
@@ -186,7 +200,7 @@ class SocketStream:
         return list(self._events())
 
     def _events(self) -> Iterator[Told]:
-        head, _, body = self._received.partition(b"\r\n\r\n")
+        head, _, body = self.received.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200"), head
         text = b""
         while body:
