@@ -104,7 +104,7 @@ class AttemptPage(BaseModel):
     """Claims of a job, oldest first."""
 
     items: list[AttemptResponse]
-    next: int | None = Field(description="For `after`, where there are more; else null.")
+    next: str | None = Field(description="Path of the next page; null at the end.")
 
 
 class LogLineResponse(BaseModel):
@@ -152,7 +152,9 @@ class LogPage(BaseModel):
     """Lines of a job's log, oldest first."""
 
     items: list[LogLineResponse]
-    next: int = Field(description="For `after`: what comes later than these lines.")
+    next: str | None = Field(
+        description="Path of the next page; null without `after`, and where no more are left."
+    )
 
 
 class CheckpointResponse(BaseModel):
@@ -186,4 +188,4 @@ class CheckpointPage(BaseModel):
     )
 
     items: list[CheckpointResponse]
-    next: str | None = Field(description="For `after`, where there are more; else null.")
+    next: str | None = Field(description="Path of the next page; null at the end.")

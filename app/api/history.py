@@ -25,6 +25,7 @@ from app.api.following_schemas import (
 from app.api.openapi import problems
 from app.api.problems import Problem
 from app.api.versions import beside
+from app.db.ids import as_uuid
 from app.db.interface import DBInterface
 from app.domain.following import (
     ATTEMPTS_PAGE,
@@ -33,7 +34,6 @@ from app.domain.following import (
     LogCursor,
     StoredLine,
 )
-from app.domain.jobs import Job
 
 DEFAULT_TAIL: Final = 1_000
 MAX_TAIL: Final = 10_000
@@ -152,10 +152,11 @@ class HistoryRoutes:
         attempts = await self._db.list_attempts_after(job_id, after, limit + 1)
         if not attempts:
             await self._db.get_job(job_id)  # 404 where there is none
-        following = attempts[limit - 1].claim_no if len(attempts) > limit else None
-        if following is not None:
-            query = f"after={following}&limit={limit}"
-            response.headers["Link"] = _next(http, f"/jobs/{job_id}/attempts", query)
+        following = None
+        if len(attempts) > limit:
+            last = attempts[limit - 1].claim_no
+            following = _next(http, job_id, "attempts", after=last, limit=limit)
+            response.headers["Link"] = _link(following)
         items = [AttemptResponse.of(attempt) for attempt in attempts[:limit]]
         return AttemptPage(items=items, next=following)
 
@@ -181,7 +182,7 @@ class HistoryRoutes:
             follower = LogFollower(job.id, after, level)
             return FollowResponse(self._followers, follower, log_events(self._followers, follower))
         pages = [page async for page in self._pages(LogCursor(job_id, after, level), wanted.tail)]
-        return await self._log_response(http, job, wanted, after, pages)
+        return await self._log_response(http, job_id, wanted, pages)
 
     async def list_checkpoints(
         self,
@@ -197,10 +198,11 @@ class HistoryRoutes:
         found = await self._db.list_checkpoints(job_id, after, limit + 1)
         if not found:
             await self._db.get_job(job_id)  # 404 where there is none
-        following = found[limit - 1].stage if len(found) > limit else None
-        if following is not None:
-            query = urlencode({"after": following, "limit": limit})
-            response.headers["Link"] = _next(http, f"/jobs/{job_id}/checkpoints", query)
+        following = None
+        if len(found) > limit:
+            last = found[limit - 1].stage
+            following = _next(http, job_id, "checkpoints", after=last, limit=limit)
+            response.headers["Link"] = _link(following)
         items = [CheckpointResponse.of(checkpoint) for checkpoint in found[:limit]]
         return CheckpointPage(items=items, next=following)
 
@@ -229,23 +231,28 @@ class HistoryRoutes:
             lines -= limit
 
     async def _log_response(
-        self, http: Request, job: Job, wanted: LogQuery, after: int, pages: list[list[StoredLine]]
+        self, http: Request, job_id: str, wanted: LogQuery, pages: list[list[StoredLine]]
     ) -> Response:
-        last = pages[-1][-1].id if pages else after
         headers = {"Vary": "Accept"}
-        if sum(map(len, pages)) == wanted.tail:
-            query = f"after={last}&tail={wanted.tail}&level={wanted.level}"
-            headers["Link"] = _next(http, f"/jobs/{job.id}/logs", query)
+        following = None
+        if wanted.after is not None and sum(map(len, pages)) == wanted.tail:
+            last, level = pages[-1][-1].id, wanted.level
+            following = _next(http, job_id, "logs", after=last, tail=wanted.tail, level=level)
+            headers["Link"] = _link(following)
         # Thousands of lines take tens of milliseconds to write down.
         if _prefers_text(http):
             text = await asyncio.to_thread(_as_text, pages)
             return Response(text, media_type=_PLAIN, headers=headers)
-        body = await asyncio.to_thread(_as_json, pages, last)
+        body = await asyncio.to_thread(_as_json, pages, following)
         return Response(body, media_type="application/json", headers=headers)
 
 
-def _next(http: Request, path: str, query: str) -> str:
-    return f'<{beside(http, path)}?{query}>; rel="next"'
+def _next(http: Request, job_id: str, area: str, **query: object) -> str:
+    return f"{beside(http, f'/jobs/{as_uuid(job_id)}/{area}')}?{urlencode(query)}"
+
+
+def _link(following: str) -> str:
+    return f'<{following}>; rel="next"'
 
 
 def _prefers_text(http: Request) -> bool:
@@ -261,9 +268,9 @@ def _prefers_text(http: Request) -> bool:
     return False
 
 
-def _as_json(pages: Sequence[Sequence[StoredLine]], last: int) -> bytes:
+def _as_json(pages: Sequence[Sequence[StoredLine]], following: str | None) -> bytes:
     items = [LogLineResponse.of(line) for page in pages for line in page]
-    return LogPage(items=items, next=last).model_dump_json().encode()
+    return LogPage(items=items, next=following).model_dump_json().encode()
 
 
 def _as_text(pages: Sequence[Sequence[StoredLine]]) -> bytes:
