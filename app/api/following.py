@@ -51,11 +51,6 @@ class Follower(ABC):
         self._version: str | None = None
         self._news = asyncio.Event()
 
-    @property
-    def has_news(self) -> bool:
-        """Whether `wait` would return at once."""
-        return self._news.is_set()
-
     async def wait(self, timeout_seconds: float) -> bool:
         """Whether there are news within this time."""
         with contextlib.suppress(TimeoutError):

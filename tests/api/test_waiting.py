@@ -84,7 +84,7 @@ async def test_the_answer_comes_when_the_job_has_ended(
         return waiter._version == (await db.get_job(job.id)).version
 
     await eventually(has_been_told, "news of the progress")
-    assert not waiter.has_news
+    assert not waiter._news.is_set()
 
     await complete(db, job)
     response = await asking
