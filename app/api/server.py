@@ -6,9 +6,10 @@ It must never compute, import a pipeline or touch a process.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final, Protocol
+from http import HTTPStatus
+from typing import Annotated, Final, Protocol
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Header, Request, Response
 from fastapi.routing import APIRoute, APIRouter
 from fastapi_offline import FastAPIOffline
 
@@ -16,15 +17,18 @@ from app import __version__
 from app.api.batches import BatchRoutes
 from app.api.datasets import DatasetRoutes
 from app.api.ending import EndsInTime, OpenRequests
+from app.api.events import EventRoutes
+from app.api.following import Followers
 from app.api.health import HealthRoutes
+from app.api.history import HistoryRoutes
 from app.api.intake import Intake
 from app.api.managing import ManageRoutes
 from app.api.managing_clones import CloneRoutes
 from app.api.managing_lists import ListRoutes
 from app.api.nodes import NodeRoutes
-from app.api.openapi import install_openapi, problems
+from app.api.openapi import headers, install_openapi, problems
 from app.api.pipelines import PipelineRoutes
-from app.api.problems import RETRY_AFTER_SECONDS, install_problem_handlers
+from app.api.problems import install_problem_handlers
 from app.api.queues import QueueRoutes
 from app.api.requests import BoundedRoute
 from app.api.results import ResultRoutes
@@ -35,6 +39,7 @@ from app.api.schemas import (
 )
 from app.api.submitting import KEY_PARAMETER, SUBMITTED, SubmitRoutes
 from app.api.versions import include_in_both
+from app.api.waiting import Wait, etag_of, is_known, retry_after_seconds, unless_gone
 from app.db.interface import DBFactory, DBInterface
 from app.domain.health import VitalSigns
 from app.domain.jobs import Registration
@@ -104,6 +109,7 @@ class WebServer:
         self._has_started = self._is_ready = False
         self._db_factory = db_factory
         self._open_requests = OpenRequests()
+        self._followers = Followers(db)
         # FastAPI's own page of documentation fetches its scripts from elsewhere.
         self.app = FastAPIOffline(
             redoc_url=None,
@@ -119,8 +125,9 @@ class WebServer:
         install_openapi(self.app)
 
     def refuse_traffic(self) -> None:
-        """Turn /readyz to 503: the process is about to stop."""
+        """The process is about to stop: turn /readyz to 503, let those go who follow a job."""
         self._is_ready = False
+        self._followers.end()
 
     def end_requests(self) -> None:
         """Let no request hold up the end: those that still wait are told so (503)."""
@@ -133,6 +140,7 @@ class WebServer:
             at_end.push_async_callback(asyncio.to_thread, self._on_stopped)
             at_end.push_async_callback(self._db.close)
             await self._db.open()
+            at_end.push_async_callback(self._followers.close)
             at_end.push_async_callback(self._queue_mgr.stop)
             await self._queue_mgr.start()
             at_end.callback(self.refuse_traffic)
@@ -159,9 +167,21 @@ class WebServer:
             response_model=JobResponse,
             summary="Follow a job",
             tags=["jobs"],
-            responses=problems(404, 410, 503),
+            responses={
+                200: {
+                    "headers": headers(
+                        ETag="The job's version, for If-None-Match.",
+                        Retry_After="Seconds after which asking again makes sense.",
+                        Preference_Applied="The wait that was preferred and granted.",
+                    )
+                },
+                304: {"description": "The job has this version still."},
+                **problems(404, 410, 422, 503),
+            },
         )
         for area in (
+            EventRoutes(self._db, self._followers),
+            HistoryRoutes(self._db, self._followers),
             self._submitting,
             BatchRoutes(self._db, self._intake),
             DatasetRoutes(self._db, self._db_factory),
@@ -189,17 +209,41 @@ class WebServer:
         """Store a job durably and answer its id; the work itself starts in another process."""
         return await self._submitting.submit(request, response, http)
 
-    async def get_job(self, job_id: str, response: Response) -> JobResponse:
-        """The job's status, latest progress and milestones."""
-        # In this order: whoever is told of a milestone is told of progress at least as far.
-        milestones = await self._db.list_milestones(job_id)
+    async def get_job(
+        self,
+        job_id: str,
+        http: Request,
+        response: Response,
+        wait: Annotated[Wait, Depends()],
+        if_none_match: Annotated[
+            str | None, Header(description="An ETag of an earlier answer.")
+        ] = None,
+    ) -> JobResponse | Response:
+        """The job's status, latest progress and milestones.
+
+        With `wait` the answer comes when the job has ended or, with `If-None-Match`, when anything
+        about it is new; after so many seconds at the latest.
+        """
         job = await self._db.get_job(job_id)
-        if job.status.is_terminal:
-            # Some may have come between the two looks; now there come no more.
-            milestones = await self._db.list_milestones(job_id)
-        else:
-            response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-        return JobResponse.of(job, milestones)
+        knows = is_known(job, if_none_match)
+        if wait.seconds and not job.status.is_terminal and (knows or if_none_match is None):
+            known = job.version if knows else None
+            waiting = self._followers.wait_for_change(job.id, known, wait.seconds)
+            await unless_gone(http, waiting)
+            job = await self._db.get_job(job_id)
+        response.headers["ETag"] = etag_of(job)
+        # Caches have to ask; a browser would guess otherwise.
+        response.headers["Cache-Control"] = "private, no-cache"
+        if not job.status.is_terminal:
+            response.headers["Retry-After"] = str(retry_after_seconds(job))
+        if wait.applied is not None:
+            response.headers["Preference-Applied"] = wait.applied
+        if is_known(job, if_none_match):
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=response.headers)
+        milestones = await self._db.list_milestones(job_id)
+        # As of the same instant as the rest, or the ETag would promise more than the answer holds.
+        shown = [milestone for milestone in milestones if milestone.id <= job.last_event_id]
+        return JobResponse.of(job, shown)
 
 
 def _operation_id(route: APIRoute) -> str:

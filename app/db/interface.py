@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
 from app.db.contracts.datasets import DatasetStore
+from app.db.contracts.following import FollowingDB
 from app.db.contracts.health import HealthStore
 from app.db.contracts.managing import ManagingDB
 from app.db.contracts.results import ResultStore
@@ -35,7 +36,14 @@ from app.domain.sharing import CallUsage, PaidCall
 
 
 class DBInterface(
-    HealthStore, Submitting, DatasetStore, ResultStore, ManagingDB, RetentionDB, Protocol
+    HealthStore,
+    Submitting,
+    FollowingDB,
+    DatasetStore,
+    ResultStore,
+    ManagingDB,
+    RetentionDB,
+    Protocol,
 ):
     """The store of jobs, their history and the nodes that run them."""
 
@@ -48,7 +56,10 @@ class DBInterface(
     # -- reading ----------------------------------------------------------------------------
 
     async def get_job(self, job_id: str) -> Job:
-        """The job with the state of its latest attempt; JobNotFoundError."""
+        """The job with the state of its latest attempt; JobNotFoundError.
+
+        Its milestones as of the same instant are those up to `last_event_id`.
+        """
 
     async def list_milestones(self, job_id: str) -> list[Milestone]:
         """The stages that the job entered, oldest first, over all attempts; [] if unknown."""

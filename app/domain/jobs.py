@@ -268,6 +268,8 @@ class Job:
         progress: of the latest attempt, None before it reported any.
         error: of the latest attempt that failed.
         cause: why the latest attempt ended, None where it completed or still runs.
+        version: changes with every visible change of the job and its milestones.
+        last_event_id: of its events as of this state, 0 where it has none.
     """
 
     id: str
@@ -292,6 +294,8 @@ class Job:
     progress: Progress | None
     error: ErrorInfo | None
     cause: Cause | None
+    version: str = ""
+    last_event_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)

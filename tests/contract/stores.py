@@ -16,8 +16,9 @@ from support.waiting import eventually
 from app.db.interface import DBInterface
 from app.db.postgres.adapter import PostgresJobsDB
 from app.db.postgres.listener import CHANNELS
+from app.db.postgres.statements import STATEMENTS
 from app.db.schema import metadata
-from app.domain.jobs import WakeUp
+from app.domain.jobs import ClaimedJob, WakeUp
 
 ROW_LOCKS: Final = "row_locks"
 PAUSED_QUEUES: Final = "paused_queues"
@@ -82,6 +83,9 @@ class Store(Protocol):
 
     async def until_blocked(self, sessions: int) -> None:
         """Return once so many sessions really wait for a row that is held (ROW_LOCKS)."""
+
+    def writing_milestone(self, job: ClaimedJob, stage: str) -> AbstractAsyncContextManager[int]:
+        """A milestone in a transaction that commits at the block's end; its id (ROW_LOCKS)."""
 
     def counting_wake_ups(self) -> AbstractAsyncContextManager[Callable[[], Awaitable[int]]]:
         """How many wake-ups were sent from here on until the call (COUNTED_WAKE_UPS)."""
@@ -204,6 +208,27 @@ class PostgresStore:
 
         try:
             await eventually(are_blocked, f"{sessions} sessions that wait for a lock")
+        finally:
+            await connection.close()
+
+    @asynccontextmanager
+    async def writing_milestone(self, job: ClaimedJob, stage: str) -> AsyncIterator[int]:
+        connection = await asyncpg.connect(self._dsn)
+        try:
+            async with connection.transaction():
+                held = await connection.fetchval(
+                    STATEMENTS["report_progress"].sql,
+                    UUID(job.id),
+                    job.claim_no,
+                    0.4,
+                    stage,
+                    None,
+                    True,
+                )
+                assert held == 1
+                yield await connection.fetchval(
+                    "select max(id) from haulage.job_events where job_id = $1", UUID(job.id)
+                )
         finally:
             await connection.close()
 

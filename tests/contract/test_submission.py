@@ -59,6 +59,8 @@ async def test_a_payload_alone_suffices(db: DBInterface) -> None:
         progress=None,
         error=None,
         cause=None,
+        version=job.version,
+        last_event_id=job.last_event_id,
     )
     assert str(UUID(job_id)) == job_id
     assert job.created_at == job.run_at

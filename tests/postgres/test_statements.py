@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from app.db.postgres.statements import STATEMENTS, Statement
+from app.domain.following import Checkpoint
 from app.domain.jobs import Attempt, ClaimedJob, Job, LogLine, Milestone, RunningJob
 from app.domain.managing import NodeState, QueueState
 from app.domain.sharing import CallUsage, DatasetSummary, JsonRow
@@ -22,6 +23,8 @@ FILLS: dict[str, type[Any]] = {
     "list_attempts": Attempt,
     "list_dataset_json": JsonRow,
     "list_datasets": DatasetSummary,
+    "list_attempts_after": Attempt,
+    "list_checkpoints": Checkpoint,
     "list_logs": LogLine,
     "list_lost_jobs": RunningJob,
     "list_milestones": Milestone,
@@ -41,12 +44,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "delete_job": ("gone",),
     "deregister_node": (),
     "drain_node": (),
+    "find_log_tail": ("id",),
     "find_lost_job": ("held",),
     "find_jobs_by_key": ("submitted_by", "idempotency_key", "id", "payload_hash", "batch_id"),
     "finish_job": ("held",),
     "get_dataset": DATASET,
     "get_payload": ("payload",),
     "list_result_pieces": ("piece",),
+    "get_checkpoint": ("data",),
     "get_status": ("status",),
     "insert_dataset": ("created_at",),
     "insert_dataset_row": (),
@@ -61,6 +66,22 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "list_assignments": ("items", "count", "has_more"),
     "list_dataset_rows": ("row_no", "cells"),
     "list_datasets_of_file": DATASET,
+    "list_lines": ("n", "id", "attempt", "number", "level", "source", "text", "at"),
+    "list_news": (
+        "n",
+        "status",
+        "version",
+        "progress_fraction",
+        "progress_stage",
+        "progress_message",
+        "event_id",
+        "kind",
+        "attempt",
+        "stage",
+        "fraction",
+        "message",
+        "created_at",
+    ),
     "load_call": ("answer",),
     "load_checkpoint": ("data",),
     "load_payload": ("payload",),

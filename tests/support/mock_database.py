@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from support.mock_following import MockFollowing
+
 from app.db.ids import new_id
 from app.domain.errors import DatasetNotFoundError, JobNotFoundError
 from app.domain.jobs import (
@@ -75,7 +77,7 @@ def running_job(job: ClaimedJob, node_id: str, **changes: Any) -> RunningJob:
 
 
 @dataclass
-class MockDatabase:
+class MockDatabase(MockFollowing):
     """Answers from its fields; a queued fault is raised instead, once, by the method it names."""
 
     pending: list[ClaimedJob] = field(default_factory=list)

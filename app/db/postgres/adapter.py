@@ -13,6 +13,7 @@ from app.db.postgres.connections import (
     COMMAND_TIMEOUT_SECONDS,
 )
 from app.db.postgres.datasets import PostgresDatasets
+from app.db.postgres.following import PostgresFollowing
 from app.db.postgres.listener import WakeUpListener
 from app.db.postgres.managing import PostgresManaging
 from app.db.postgres.results import PostgresResults
@@ -52,7 +53,12 @@ _CONTROL_TRIES: Final = 3
 
 
 class PostgresJobsDB(
-    PostgresSubmitting, PostgresDatasets, PostgresResults, PostgresManaging, PostgresRetention
+    PostgresSubmitting,
+    PostgresFollowing,
+    PostgresDatasets,
+    PostgresResults,
+    PostgresManaging,
+    PostgresRetention,
 ):
     """`DBInterface` on PostgreSQL 15 or newer.
 
@@ -99,7 +105,9 @@ class PostgresJobsDB(
         row = await self._fetch_row("get_job", job_uuid(job_id))
         if row is None:
             raise await self._missing(job_id)
-        return job_from_row(row)
+        return dataclasses.replace(
+            job_from_row(row), version=row["version"], last_event_id=row["last_event_id"]
+        )
 
     async def list_milestones(self, job_id: str) -> list[Milestone]:
         """See DBInterface."""

@@ -10,9 +10,20 @@ select
     j.tags, j.metadata::text as metadata,
     j.created_at, j.run_at, j.started_at, j.finished_at, j.cancel_requested_at,
     a.progress_fraction, a.progress_stage, a.progress_message,
-    a.error_class, a.error_message, a.traceback, a.cause
+    a.error_class, a.error_message, a.traceback, a.cause,
+    -- Changes with everything here that can change, and with every milestone.
+    to_hex(hashtextextended(row(
+        j.status, j.queue, j.priority, j.attempt, j.max_attempts, j.claim_no, j.node_id,
+        j.run_at, j.started_at, j.finished_at, j.cancel_requested_at,
+        a.pid, a.progress_fraction, a.progress_stage, a.progress_message,
+        last_event.id
+    )::text, 0)) as version,
+    coalesce(last_event.id, 0) as last_event_id
 from haulage.jobs j
 left join haulage.job_attempts a on a.job_id = j.id and a.claim_no = j.claim_no
+left join lateral (
+    select max(id) as id from haulage.job_events where job_id = j.id
+) last_event on true
 where j.id = $1;
 
 -- name: list_milestones
