@@ -24,6 +24,8 @@ from app.api.schemas import (
     EnqueueResponse,
     JobResponse,
 )
+from app.api.security import Access
+from app.api.security_setup import Security
 from app.api.versions import beside, include_in_both
 from app.db.interface import DBInterface
 from app.domain.errors import InvalidJsonError, UnknownPipelineError
@@ -64,6 +66,7 @@ class WebServer:
     Args:
         pipelines: by registered name; None accepts any (nodes claim only what they know).
         default_pipeline: for requests that name none.
+        access: who may do what.
         on_stopped: called once in a thread after everything else has ended.
     """
 
@@ -74,6 +77,7 @@ class WebServer:
         *,
         pipelines: Mapping[str, Registration] | None = None,
         default_pipeline: str | None = None,
+        access: Access | None = None,
         on_stopped: Callable[[], None] = lambda: None,
     ) -> None:
         self._db = db
@@ -90,7 +94,10 @@ class WebServer:
             lifespan=self._lifespan,
             generate_unique_id_function=_operation_id,
         )
+        self._security = Security(db, access or Access())
+        self._security.guard(self.app)
         self.app.add_middleware(EndsInTime, requests=self._open_requests)
+        self._security.cover(self.app)
         install_problem_handlers(self.app)
         self._add_routes()
         install_openapi(self.app)
@@ -110,6 +117,7 @@ class WebServer:
             at_end.push_async_callback(asyncio.to_thread, self._on_stopped)
             at_end.push_async_callback(self._db.close)
             await self._db.open()
+            at_end.push_async_callback(self._security.close)
             at_end.push_async_callback(self._queue_mgr.stop)
             await self._queue_mgr.start()
             at_end.callback(self.refuse_traffic)
@@ -133,7 +141,7 @@ class WebServer:
                         Retry_After="Seconds after which asking for it makes sense.",
                     )
                 },
-                **problems(400, 413, 415, 422, 503),
+                **problems(400, 413, 415, 422, 429, 503),
             },
         )
         add(
@@ -164,6 +172,7 @@ class WebServer:
         options = request.options()
         if self._pipelines is not None and name is not None:
             options = self._pipelines[name].complete(options)
+        response.headers.update(await self._security.quota.admit(http, 1, len(payload)))
         job_id = await self._db.insert_pending_job(payload, options)
         response.headers["Location"] = beside(http, f"/jobs/{job_id}")
         response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)

@@ -10,6 +10,7 @@ running one; the suite in tests/contract holds every adapter to this page.
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from app.db.contracts.keys import KeyStore
 from app.domain.jobs import (
     Attempt,
     Claim,
@@ -29,7 +30,7 @@ from app.domain.lifecycle import Verdict
 from app.domain.sharing import CallUsage, Dataset, PaidCall
 
 
-class DBInterface(Protocol):
+class DBInterface(KeyStore, Protocol):
     """The store of jobs, their history and the nodes that run them."""
 
     async def open(self) -> None:

@@ -137,6 +137,12 @@ Index(
     unique=True,
     postgresql_where=text("idempotency_key is not null"),
 )
+# Jobs of an API key count against its caps while they wait; those of nobody known are not in it.
+Index(
+    "jobs_submitter_idx",
+    jobs.c.submitted_by,
+    postgresql_where=text("status = 'pending' and submitted_by <> ''"),
+)
 
 job_payloads: Final = Table(
     "job_payloads",
@@ -334,6 +340,8 @@ api_keys: Final = Table(
     _timestamp("created_at", is_now=True),
     _timestamp("last_used_at"),
     _timestamp("revoked_at"),
+    Column("max_pending_jobs", Integer),
+    Column("max_pending_bytes", BigInteger),
 )
 
 webhook_deliveries: Final = Table(

@@ -11,6 +11,7 @@ import pytest
 
 from app.db.postgres.statements import STATEMENTS, Statement
 from app.domain.jobs import Attempt, ClaimedJob, Job, LogLine, Milestone, RunningJob
+from app.domain.keys import ApiKey
 from app.domain.sharing import CallUsage
 
 # Statements whose rows are handed to a dataclass, in the order of its fields.
@@ -23,33 +24,42 @@ FILLS: dict[str, type[Any]] = {
     "list_running_jobs": RunningJob,
     "list_usage": CallUsage,
 }
+KEY = tuple(field.name for field in dataclasses.fields(ApiKey))
 # The columns of all others.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "append_logs": ("held",),
     "cancel_job": ("status",),
     "close_dataset": (),
     "count_cached_calls": ("held",),
+    "count_pending": ("jobs", "size_bytes"),
     "count_running_jobs": ("n",),
     "deregister_node": (),
     "drain_node": (),
+    "find_key": KEY,
     "find_lost_job": ("held",),
     "finish_job": ("held",),
     "get_dataset": ("id", "name", "columns", "row_count", "detected", "sha256"),
     "get_result": ("result",),
     "get_status": ("status",),
+    "get_submitter": ("submitted_by",),
+    "has_keys": ("found",),
     "insert_dataset": (),
     "insert_dataset_row": (),
+    "insert_key": KEY,
     "insert_pending_job": (),
     "list_dataset_rows": ("row_no", "cells"),
     "list_datasets_of_file": ("id", "name", "columns", "row_count", "detected", "sha256"),
+    "list_keys": KEY,
     "load_call": ("answer",),
     "load_checkpoint": ("data",),
     "load_payload": ("payload",),
+    "note_key_use": (),
     "register_node": (),
     "renew_node": ("held",),
     "report_progress": ("held",),
     "report_started": ("held",),
     "retry_job": ("revived",),
+    "revoke_key": ("revoked",),
     "save_call": ("held",),
     "save_checkpoint": ("held",),
 }

@@ -26,6 +26,7 @@ from app.domain.jobs import (
     Usage,
     WakeUp,
 )
+from app.domain.keys import ApiKey, Pending, Scope
 from app.domain.lifecycle import Verdict
 from app.domain.sharing import CallUsage, Dataset, PaidCall
 
@@ -228,6 +229,40 @@ class MockDatabase:
         await self._called("rescue_job")
         self.rescued.append((claim, verdict))
         return True
+
+    async def insert_key(
+        self,
+        name: str,
+        key: str,
+        scope: Scope,
+        *,
+        max_pending_jobs: int | None = None,
+        max_pending_bytes: int | None = None,
+    ) -> ApiKey:
+        raise NotImplementedError
+
+    async def find_key(self, sha256: bytes) -> ApiKey | None:
+        await self._called("find_key")
+        return None
+
+    async def has_keys(self) -> bool:
+        await self._called("has_keys")
+        return False
+
+    async def list_keys(self) -> list[ApiKey]:
+        raise NotImplementedError
+
+    async def revoke_key(self, key_id: str) -> bool:
+        raise NotImplementedError
+
+    async def note_key_use(self, key_id: str) -> None:
+        raise NotImplementedError
+
+    async def count_pending(self, submitter: str) -> Pending:
+        raise NotImplementedError
+
+    async def get_submitter(self, job_id: str) -> str | None:
+        raise NotImplementedError
 
     async def register_node(self, node: NodeInfo) -> None:
         await self._called("register_node")

@@ -15,6 +15,7 @@ from app.db.postgres.connections import (
     unavailable_errors,
 )
 from app.db.postgres.datasets import PostgresDatasets
+from app.db.postgres.keys import PostgresKeys
 from app.db.postgres.listener import WakeUpListener
 from app.db.postgres.rows import finish_arguments, job_from_row, job_uuid
 from app.domain.errors import (
@@ -54,7 +55,7 @@ _INSERT_TRIES: Final = 2
 _CONTROL_TRIES: Final = 3
 
 
-class PostgresJobsDB(PostgresDatasets):
+class PostgresJobsDB(PostgresDatasets, PostgresKeys):
     """`DBInterface` on PostgreSQL 15 or newer.
 
     Args:

@@ -16,6 +16,7 @@ _FILES: Final = (
     "control.sql",
     "nodes.sql",
     "reads.sql",
+    "keys.sql",
 )
 
 

@@ -1,0 +1,1 @@
+"""The parts of `DBInterface`, one protocol for each area."""
