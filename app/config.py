@@ -237,6 +237,11 @@ class Settings(BaseSettings):
         ge=0,
         description="Bytes of their payloads together, as they are stored.",
     )
+    webhook_allow: Annotated[list[str], NoDecode, BeforeValidator(_parse_list)] = Field(
+        default_factory=list,
+        description="Hosts and networks that webhooks may go to beside public addresses, divided "
+        "by commas, such as `hooks.internal,10.1.0.0/16`.",
+    )
     max_concurrent_jobs: int = Field(
         default_factory=usable_cpus,
         ge=1,

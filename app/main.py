@@ -31,6 +31,8 @@ from app.orchestrator.options import ManagerOptions
 from app.pipelines.registry import is_built_in, load_registrations, with_defaults
 from app.serving import serve
 from app.telemetry import Telemetry, configure_logging, default_telemetry
+from app.webhooks.addresses import AddressRules
+from app.webhooks.delivering import DeliveryService
 from app.worker.probe import PROBE_SECONDS, PipelineProbe
 
 # Who submits gets an answer in this time, if need be that there is none; the scheduler tries again
@@ -157,6 +159,7 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
         remedy = f"register it with HAULAGE_PIPELINES, or choose of {', '.join(sorted(pipelines))}"
         raise ConfigurationError("HAULAGE_PIPELINE", settings.pipeline, remedy)
     _listen_dsn(settings)  # refused before anything is started
+    rules = _webhook_rules(settings)
     database = None
     worker_db_factory = None
     if db_factory is not None:
@@ -184,12 +187,15 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
                 telemetry=telemetry,
                 worker_db_factory=worker_db_factory,
             )
+        web_db = web_db_factory()
         web = WebServer(
-            web_db_factory(),
+            web_db,
             manager or NoScheduler(),
             pipelines=pipelines,
             default_pipeline=settings.pipeline,
             access=_access(settings),
+            webhook_rules=rules,
+            deliveries=DeliveryService(web_db, rules, telemetry),
             on_stopped=database.close if database is not None else lambda: None,
         )
     except BaseException:
@@ -299,6 +305,15 @@ def _access(settings: Settings) -> Access:
         max_pending_jobs=settings.max_pending_jobs_per_key,
         max_pending_bytes=settings.max_pending_bytes_per_key,
     )
+
+
+def _webhook_rules(settings: Settings) -> AddressRules:
+    try:
+        return AddressRules.parse(settings.webhook_allow)
+    except ValueError as error:
+        raise ConfigurationError(
+            "HAULAGE_WEBHOOK_ALLOW", ",".join(settings.webhook_allow), str(error)
+        ) from None
 
 
 def _refuse_open_bind(settings: Settings, database: Database | None) -> None:

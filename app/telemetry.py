@@ -46,6 +46,9 @@ EVENTS: Final[Mapping[str, int]] = MappingProxyType(
         "preload.incomplete": logging.WARNING,
         "connections.overcommitted": logging.WARNING,
         "schema.upgraded": logging.INFO,
+        "webhook.delivered": logging.DEBUG,
+        "webhook.given_up": logging.WARNING,
+        "webhook.disabled": logging.WARNING,
     }
 )
 

@@ -27,10 +27,12 @@ from app.api.schemas import (
 from app.api.security import Access
 from app.api.security_setup import Security
 from app.api.versions import beside, include_in_both
+from app.api.webhooks import WebhookRoutes
 from app.db.interface import DBInterface
 from app.domain.errors import InvalidJsonError, UnknownPipelineError
 from app.domain.jobs import MAX_PAYLOAD_BYTES, Registration
 from app.domain.json_values import dump_storable
+from app.webhooks.addresses import AddressRules
 
 _DESCRIPTION: Final = """\
 Haulage accepts long jobs, stores them in PostgreSQL and runs each in a process of its own.
@@ -67,6 +69,8 @@ class WebServer:
         pipelines: by registered name; None accepts any (nodes claim only what they know).
         default_pipeline: for requests that name none.
         access: who may do what.
+        webhook_rules: where webhooks may go.
+        deliveries: of webhooks, run beside the API; None leaves them to other processes.
         on_stopped: called once in a thread after everything else has ended.
     """
 
@@ -78,6 +82,8 @@ class WebServer:
         pipelines: Mapping[str, Registration] | None = None,
         default_pipeline: str | None = None,
         access: Access | None = None,
+        webhook_rules: AddressRules | None = None,
+        deliveries: Scheduler | None = None,
         on_stopped: Callable[[], None] = lambda: None,
     ) -> None:
         self._db = db
@@ -94,6 +100,8 @@ class WebServer:
             lifespan=self._lifespan,
             generate_unique_id_function=_operation_id,
         )
+        self._webhook_rules = webhook_rules or AddressRules()
+        self._deliveries = deliveries or NoScheduler()
         self._security = Security(db, access or Access())
         self._security.guard(self.app)
         self.app.add_middleware(EndsInTime, requests=self._open_requests)
@@ -120,6 +128,8 @@ class WebServer:
             at_end.push_async_callback(self._security.close)
             at_end.push_async_callback(self._queue_mgr.stop)
             await self._queue_mgr.start()
+            at_end.push_async_callback(self._deliveries.stop)
+            await self._deliveries.start()
             at_end.callback(self.refuse_traffic)
             self._is_ready = True
             yield
@@ -156,6 +166,7 @@ class WebServer:
         for area in (
             ResultRoutes(self._db),
             ManageRoutes(self._db),
+            WebhookRoutes(self._db, self._webhook_rules),
             HealthRoutes(self._db, lambda: self._is_ready),
         ):
             area.add_to(router)

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from typing import Any, Protocol
 
 from app.db.contracts.keys import KeyStore
+from app.db.contracts.webhooks import WebhookStore
 from app.domain.jobs import (
     Attempt,
     Claim,
@@ -30,7 +31,7 @@ from app.domain.lifecycle import Verdict
 from app.domain.sharing import CallUsage, Dataset, PaidCall
 
 
-class DBInterface(KeyStore, Protocol):
+class DBInterface(KeyStore, WebhookStore, Protocol):
     """The store of jobs, their history and the nodes that run them."""
 
     async def open(self) -> None:

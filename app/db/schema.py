@@ -344,11 +344,24 @@ api_keys: Final = Table(
     Column("max_pending_bytes", BigInteger),
 )
 
+webhooks: Final = Table(
+    "webhooks",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("events", ARRAY(Text), nullable=False),
+    Column("secret", Text, nullable=False),
+    Column("is_active", Boolean, nullable=False, server_default=text("true")),
+    Column("disabled_reason", Text),
+    _timestamp("created_at", is_now=True),
+)
+
 webhook_deliveries: Final = Table(
     "webhook_deliveries",
     metadata,
     Column("id", Uuid, primary_key=True),
     _job_id(),
+    Column("webhook_id", Uuid, ForeignKey(f"{SCHEMA}.webhooks.id", ondelete="CASCADE")),
     Column("url", Text, nullable=False),
     Column("event", Text, nullable=False),
     Column("status", Text, nullable=False, server_default="pending"),
@@ -362,7 +375,14 @@ webhook_deliveries: Final = Table(
 )
 Index(
     "webhook_deliveries_due_idx",
+    webhook_deliveries.c.webhook_id,
     webhook_deliveries.c.next_at,
     postgresql_where=text("status = 'pending'"),
+)
+Index(
+    "webhook_deliveries_webhook_idx",
+    webhook_deliveries.c.webhook_id,
+    webhook_deliveries.c.created_at,
+    webhook_deliveries.c.id,
 )
 Index("webhook_deliveries_job_idx", webhook_deliveries.c.job_id)

@@ -13,28 +13,36 @@ from app.db.postgres.statements import STATEMENTS, Statement
 from app.domain.jobs import Attempt, ClaimedJob, Job, LogLine, Milestone, RunningJob
 from app.domain.keys import ApiKey
 from app.domain.sharing import CallUsage
+from app.domain.webhooks import Delivery, DueDelivery, Webhook
 
 # Statements whose rows are handed to a dataclass, in the order of its fields.
 FILLS: dict[str, type[Any]] = {
+    "claim_deliveries": DueDelivery,
     "claim_pending_jobs": ClaimedJob,
     "list_attempts": Attempt,
+    "list_deliveries": Delivery,
     "list_logs": LogLine,
     "list_lost_jobs": RunningJob,
     "list_milestones": Milestone,
     "list_running_jobs": RunningJob,
     "list_usage": CallUsage,
 }
+WEBHOOK = tuple(field.name for field in dataclasses.fields(Webhook))
 KEY = tuple(field.name for field in dataclasses.fields(ApiKey))
 # The columns of all others.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "append_logs": ("held",),
     "cancel_job": ("status",),
+    "delete_webhook": ("found",),
     "close_dataset": (),
     "count_cached_calls": ("held",),
     "count_pending": ("jobs", "size_bytes"),
     "count_running_jobs": ("n",),
     "deregister_node": (),
+    "disable_webhook": ("found",),
     "drain_node": (),
+    "enable_webhook": ("found",),
+    "end_try": ("held",),
     "find_key": KEY,
     "find_lost_job": ("held",),
     "finish_job": ("held",),
@@ -47,6 +55,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "insert_dataset_row": (),
     "insert_key": KEY,
     "insert_pending_job": (),
+    "insert_webhook": WEBHOOK,
+    "list_webhooks": WEBHOOK,
     "list_dataset_rows": ("row_no", "cells"),
     "list_datasets_of_file": ("id", "name", "columns", "row_count", "detected", "sha256"),
     "list_keys": KEY,
@@ -56,6 +66,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "note_key_use": (),
     "register_node": (),
     "renew_node": ("held",),
+    "replay_delivery": ("replayed",),
     "report_progress": ("held",),
     "report_started": ("held",),
     "retry_job": ("revived",),

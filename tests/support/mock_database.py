@@ -29,6 +29,7 @@ from app.domain.jobs import (
 from app.domain.keys import ApiKey, Pending, Scope
 from app.domain.lifecycle import Verdict
 from app.domain.sharing import CallUsage, Dataset, PaidCall
+from app.domain.webhooks import Delivery, DueDelivery, TryEnded, Webhook
 
 
 def claimed_job(**changes: Any) -> ClaimedJob:
@@ -262,6 +263,40 @@ class MockDatabase:
         raise NotImplementedError
 
     async def get_submitter(self, job_id: str) -> str | None:
+        raise NotImplementedError
+
+    async def insert_webhook(self, url: str, events: Sequence[str], secret: str) -> Webhook:
+        raise NotImplementedError
+
+    async def list_webhooks(self) -> list[Webhook]:
+        raise NotImplementedError
+
+    async def get_webhook(self, webhook_id: str) -> Webhook | None:
+        raise NotImplementedError
+
+    async def enable_webhook(self, webhook_id: str) -> bool:
+        raise NotImplementedError
+
+    async def disable_webhook(self, webhook_id: str, reason: str) -> bool:
+        raise NotImplementedError
+
+    async def delete_webhook(self, webhook_id: str) -> bool:
+        raise NotImplementedError
+
+    async def list_deliveries(
+        self, webhook_id: str, limit: int, before: str | None = None
+    ) -> list[Delivery]:
+        raise NotImplementedError
+
+    async def replay_delivery(self, delivery_id: str) -> bool | None:
+        raise NotImplementedError
+
+    async def claim_deliveries(
+        self, limit: int, per_webhook: int, busy: Sequence[str], lease_seconds: float
+    ) -> list[DueDelivery]:
+        raise NotImplementedError
+
+    async def end_try(self, delivery: DueDelivery, ended: TryEnded) -> bool:
         raise NotImplementedError
 
     async def register_node(self, node: NodeInfo) -> None:

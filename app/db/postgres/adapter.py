@@ -18,6 +18,7 @@ from app.db.postgres.datasets import PostgresDatasets
 from app.db.postgres.keys import PostgresKeys
 from app.db.postgres.listener import WakeUpListener
 from app.db.postgres.rows import finish_arguments, job_from_row, job_uuid
+from app.db.postgres.webhooks import PostgresWebhooks
 from app.domain.errors import (
     DatabaseUnavailableError,
     IllegalTransitionError,
@@ -55,7 +56,7 @@ _INSERT_TRIES: Final = 2
 _CONTROL_TRIES: Final = 3
 
 
-class PostgresJobsDB(PostgresDatasets, PostgresKeys):
+class PostgresJobsDB(PostgresDatasets, PostgresKeys, PostgresWebhooks):
     """`DBInterface` on PostgreSQL 15 or newer.
 
     Args:

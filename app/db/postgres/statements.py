@@ -17,6 +17,7 @@ _FILES: Final = (
     "nodes.sql",
     "reads.sql",
     "keys.sql",
+    "webhooks.sql",
 )
 
 
