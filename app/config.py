@@ -431,5 +431,5 @@ def _configuration_error(error: ValidationError) -> ConfigurationError:
         # A rule over several settings: its message names them.
         return ConfigurationError("settings", "", remedy)
     # An address may have a password in it, and a variable's name may be the key by mistake.
-    value = "***" if re.search("URL|LLM|KEY", name) else first.get("input")
+    value = "***" if re.search("URL|LLM|(ADMIN|API)_KEY", name) else first.get("input")
     return ConfigurationError(name, value, remedy)
