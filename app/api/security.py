@@ -119,7 +119,10 @@ class Guard:
             raise _unauthorized("no such key, or it was revoked", given=True)
         # Another word than ours may be meant for a proxy before us.
         if await self._needs_key(scope):
-            raise _unauthorized("send Authorization: Bearer hlg_...", given=bool(given))
+            raise _unauthorized(
+                "send Authorization: Bearer hlg_..., a key of `haulage keys create`",
+                given=bool(given),
+            )
         return None
 
     async def _needs_key(self, scope: Scope) -> bool:

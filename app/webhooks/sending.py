@@ -5,13 +5,16 @@ read.
 """
 
 import asyncio
+import contextlib
+import functools
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 
@@ -27,10 +30,34 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host, in the order of the system's preference; OSError."""
+    """The addresses of a host, in the order of the system's preference; OSError.
+
+    In a thread of its own: a name server that is silent for half a minute must neither take the
+    threads that large bodies are read in, nor hold the end of the process.
+    """
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
+    answer: asyncio.Future[list[str]] = loop.create_future()
+
+    def look() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            addresses = [str(address[0]) for *_, address in found]
+            tell = functools.partial(_unless_done, answer.set_result, answer, addresses)
+        except (OSError, UnicodeError) as error:
+            reason = OSError(f"no address of this name: {error}")
+            tell = functools.partial(_unless_done, answer.set_exception, answer, reason)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(tell)
+
+    threading.Thread(target=look, name="haulage-resolve", daemon=True).start()
+    return await answer
+
+
+def _unless_done(
+    tell: Callable[[Any], None], answer: "asyncio.Future[list[str]]", what: Any
+) -> None:
+    if not answer.done():  # nobody waits any more
+        tell(what)
 
 
 class PinnedTransport(httpx2.AsyncBaseTransport):

@@ -31,13 +31,13 @@ def test_a_bound_that_is_no_number_is_shown() -> None:
     "origin",
     [
         "*",
+        "null",
         "app.example",
+        "file://",
         "https://app.example/",
         "https://app.example/x",
         "https://App.example",
-        "null",
         "https://u:p@app.example",
-        "file://",
         "https://*.app.example/",
     ],
 )

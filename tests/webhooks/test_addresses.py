@@ -1,8 +1,10 @@
 """Where webhooks may go: forms of private addresses, names that lead to them, and exceptions."""
 
 import asyncio
+import socket
 import ssl
 import subprocess
+import threading
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from support.hook_server import hook_server
 
 from app.domain.webhooks import DueDelivery, new_secret
+from app.webhooks import sending
 from app.webhooks.addresses import AddressRules, BlockedAddressError
 from app.webhooks.sending import HTTPSender, PinnedTransport
 
@@ -232,3 +235,29 @@ async def test_a_name_that_is_none_is_a_failed_try() -> None:
     await sender.close()
     assert answer.error is not None
     assert answer.status_code is None
+
+
+async def test_a_name_server_that_is_silent_costs_a_try_and_no_thread_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_answer = threading.Event()
+
+    def silent(*_: object, **__: object) -> list[object]:
+        may_answer.wait(20.0)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    monkeypatch.setattr(sending, "TRY_SECONDS", 0.3)
+    sender = HTTPSender(PinnedTransport(AddressRules()))
+    answers = await asyncio.gather(
+        *(sender.send(delivery("https://x.example/")) for _ in range(20))
+    )
+
+    assert {answer.error for answer in answers} == {"no answer within 0 s"}
+    assert await asyncio.wait_for(asyncio.to_thread(lambda: 1), 5.0) == 1
+    await sender.close()
+    may_answer.set()
+    for thread in threading.enumerate():
+        if thread.name == "haulage-resolve":
+            assert thread.daemon
+            thread.join(5.0)
