@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,3 +91,24 @@ def test_hostile_requests_are_refused_and_leave_nothing(
     assert (status, body["status"]) == (200, "pending")
     assert value(database_url, "select count(*) from haulage.jobs") == 1
     assert service.stop() == 0
+
+
+def test_clients_that_vanish_leave_nothing_and_no_traceback(
+    service: Service, database_url: str
+) -> None:
+    whole = request(b"/enqueue", b'{"payload":{"a":"' + b"x" * 100_000 + b'"}}')
+    where = urlsplit(service.url or "")
+    for length in (10, 60, 200, 1_000, 90_000):
+        for is_reset in (False, True):
+            with socket.create_connection((where.hostname, where.port), SECONDS) as connection:
+                connection.sendall(whole[:length])
+                if is_reset:
+                    # Closing then sends a reset instead of an end.
+                    linger = struct.pack("ii", 1, 0)
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    assert first_answer(sent(service, request(b"/enqueue")))[0] == 200
+    assert value(database_url, "select count(*) from haulage.jobs") == 1
+    assert service.stop() == 0
+    log = service.log.read_text()
+    assert "Traceback" not in log
+    assert "ERROR" not in log
