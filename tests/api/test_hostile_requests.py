@@ -93,6 +93,16 @@ def test_hostile_requests_are_refused_and_leave_nothing(
     assert service.stop() == 0
 
 
+def test_who_speaks_no_http_is_hung_up_on(service: Service) -> None:
+    where = urlsplit(service.url or "")
+    with socket.create_connection((where.hostname, where.port), SECONDS) as connection:
+        connection.sendall(b"EHLO evil.example\r\n\r\n")
+        answer = b""
+        while chunk := connection.recv(65_536):  # to the end, or a time-out
+            answer += chunk
+    assert first_answer(answer)[0] == 400
+
+
 def test_clients_that_vanish_leave_nothing_and_no_traceback(
     service: Service, database_url: str
 ) -> None:

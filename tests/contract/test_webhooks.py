@@ -149,11 +149,13 @@ async def test_an_endpoint_that_is_switched_off_is_told_nothing_and_gives_up_the
     delivery = await only(db, webhook)
     assert (delivery.status, delivery.last_error) == ("failed", "gone")
     assert await db.claim_deliveries(9, 9, [], 60.0) == []
+    assert await db.replay_delivery(delivery.id) is True
+    assert await db.claim_deliveries(9, 9, [], 60.0) == []  # it waits for the endpoint
     known = await db.get_webhook(webhook.id)
     assert known is not None
     assert (known.is_active, known.disabled_reason) == (False, "gone")
     assert await db.enable_webhook(webhook.id)
-    assert await db.claim_deliveries(9, 9, [], 60.0) == []
+    assert [due.id for due in await db.claim_deliveries(9, 9, [], 60.0)] == [delivery.id]
     await complete(db, await claimed(db))
     assert len(await db.claim_deliveries(9, 9, [], 60.0)) == 1
 

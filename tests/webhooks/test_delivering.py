@@ -223,6 +223,23 @@ async def test_an_endpoint_that_hangs_costs_a_try_and_nobody_else_one(
     assert failed.status == "pending"
 
 
+async def test_no_more_than_some_messages_to_one_endpoint_are_under_way(
+    db: PostgresJobsDB, hooks: HookServer
+) -> None:
+    most = delivering.MAX_OF_ONE_ENDPOINT
+    webhook = await endpoint(db, hooks)
+    hooks.may_answer.clear()
+    for _ in range(most + 3):
+        await ended_job(db)
+    async with delivered_by(db) as service:
+        await happens(lambda: len(hooks.got) == most, "as many as may are under way")
+        assert await service._deliver_once() == 0
+        waiting = await db.list_deliveries(webhook.id, 50)
+        assert sorted(d.attempt for d in waiting) == [0] * 3 + [1] * most
+        hooks.may_answer.set()
+        await happens(lambda: len(hooks.got) == most + 3, "the rest follows")
+
+
 async def test_a_stop_breaks_off_what_is_under_way_and_leaves_it_due(
     db: PostgresJobsDB, hooks: HookServer, database_url: str
 ) -> None:
