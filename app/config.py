@@ -34,6 +34,7 @@ from app.domain.jobs import (
     JobStatus,
     Limits,
 )
+from app.domain.keys import is_well_formed
 from app.domain.retention import DAY_SECONDS, Retention
 
 PREFIX: Final = "HAULAGE_"
@@ -156,7 +157,15 @@ def _checked_address(value: str) -> str:
     return value
 
 
+def _checked_origin(value: str) -> str:
+    parts = urlsplit(_checked_address(value))
+    if parts.path or value != value.lower():
+        raise ValueError("write it as a browser does: https://app.example, without a path")
+    return value
+
+
 _Address = Annotated[str, AfterValidator(_checked_address)]
+_Origin = Annotated[str, AfterValidator(_checked_origin)]
 
 
 class Settings(BaseSettings):
@@ -188,7 +197,52 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65_535, description="Port; 0 takes a free one.")
     allow_unauthenticated: bool = Field(
-        default=False, description="Listen on other than loopback addresses without API keys."
+        default=False,
+        description="Listen on other than loopback addresses without API keys, and answer "
+        "everybody there as long as no key is active.",
+    )
+    require_key: bool = Field(
+        default=False,
+        description="Ask for a key even on loopback and while none is stored; without it that "
+        "begins with the first active one.",
+    )
+    admin_key: SecretStr | None = Field(
+        default=None,
+        description="A key with the scope `admin` that is not stored: `hlg_` and 43 letters, "
+        "digits, `-` or `_`, random ones.",
+    )
+    api_key: SecretStr | None = Field(
+        default=None, description="Key that commands send to a running Haulage (`--url`)."
+    )
+    allowed_hosts: Annotated[list[str], NoDecode, BeforeValidator(_parse_list)] = Field(
+        default_factory=list,
+        description="Names in the `Host` header of requests without a key, divided by commas, "
+        "beside those of loopback; default only those where the request comes in by loopback.",
+    )
+    cors_origins: Annotated[
+        list[Annotated[str, AfterValidator(_checked_origin)]],
+        NoDecode,
+        BeforeValidator(_parse_list),
+    ] = Field(
+        default_factory=list,
+        description="Web origins whose pages may use the API, divided by commas, such as "
+        "`https://app.example`; default none.",
+    )
+    max_pending_jobs_per_key: int = Field(
+        default=10_000,
+        ge=0,
+        le=10_000_000,
+        description="Pending jobs that one API key may have, unless it has a cap of its own.",
+    )
+    max_pending_bytes_per_key: int = Field(
+        default=1024**3,
+        ge=0,
+        description="Bytes of their payloads together, as they are stored.",
+    )
+    webhook_allow: Annotated[list[str], NoDecode, BeforeValidator(_parse_list)] = Field(
+        default_factory=list,
+        description="Hosts and networks that webhooks may go to beside public addresses, divided "
+        "by commas, such as `hooks.internal,10.1.0.0/16`.",
     )
     max_concurrent_jobs: int = Field(
         default_factory=usable_cpus,
@@ -349,6 +403,15 @@ class Settings(BaseSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_admin_key(self) -> Self:
+        if self.admin_key is not None and not is_well_formed(self.admin_key.get_secret_value()):
+            raise ValueError(
+                "HAULAGE_ADMIN_KEY: hlg_ and 43 characters of A-Z a-z 0-9 - _, random ones; "
+                "`haulage keys create NAME --unstored` prints one"
+            )
+        return self
+
     @property
     def thematic_arguments(self) -> dict[str, Any]:
         """What the built-in `thematic` is constructed with."""
@@ -422,5 +485,5 @@ def _configuration_error(error: ValidationError) -> ConfigurationError:
         # A rule over several settings: its message names them.
         return ConfigurationError("settings", "", remedy)
     # An address may have a password in it, and a variable's name may be the key by mistake.
-    value = "***" if "URL" in name or "LLM" in name else first.get("input")
+    value = "***" if re.search("URL|LLM|(ADMIN|API)_KEY", name) else first.get("input")
     return ConfigurationError(name, value, remedy)

@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeVar
 
 from fastapi import FastAPI
 
+from app.api.security import Access
 from app.api.server import NoScheduler, WebServer
 from app.config import PIPELINE, Settings, load_settings
 from app.db import migrate
@@ -32,6 +33,8 @@ from app.orchestrator.pruning import Pruner
 from app.pipelines.registry import is_built_in, load_registrations, with_declaration
 from app.serving import serve
 from app.telemetry import Telemetry, configure_logging, default_telemetry
+from app.webhooks.addresses import AddressRules
+from app.webhooks.delivering import DeliveryService
 from app.worker.probe import PROBE_SECONDS, PipelineProbe
 
 # Who submits gets an answer in this time, if need be that there is none; the scheduler tries again
@@ -104,16 +107,18 @@ def _make_db_impl(
 
 def on_database(settings: Settings, work: Callable[[DBInterface], Awaitable[_T]]) -> _T:
     """What `work` returns, done on the settings' database by a process that only visits it."""
-
-    async def visit(url: DatabaseURL) -> _T:
-        db = _make_db_impl(settings.model_copy(update={"notify": False}), url)
-        try:
-            return await work(db)
-        finally:
-            await db.close()
-
     with open_database(settings) as database:
-        return asyncio.run(visit(database.url))
+        return asyncio.run(_visit(settings, database.url, work))
+
+
+async def _visit(
+    settings: Settings, url: DatabaseURL, work: Callable[[DBInterface], Awaitable[_T]]
+) -> _T:
+    db = _make_db_impl(settings.model_copy(update={"notify": False}), url)
+    try:
+        return await work(db)
+    finally:
+        await db.close()
 
 
 def _process_db_factory(url: DatabaseURL, application_name: str) -> DBFactory:
@@ -159,6 +164,7 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
         remedy = f"register it with HAULAGE_PIPELINES, or choose of {', '.join(sorted(pipelines))}"
         raise ConfigurationError("HAULAGE_PIPELINE", settings.pipeline, remedy)
     _listen_dsn(settings)  # refused before anything is started
+    rules = _webhook_rules(settings)
     database = None
     revision = None
     worker_db_factory = None
@@ -189,11 +195,15 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
                 worker_db_factory=worker_db_factory,
                 companions=[Pruner(db_factory, settings.retention, telemetry)],
             )
+        web_db = web_db_factory()
         web = WebServer(
-            web_db_factory(),
+            web_db,
             manager or NoScheduler(),
             pipelines=pipelines,
             default_pipeline=settings.pipeline,
+            access=_access(settings),
+            webhook_rules=rules,
+            deliveries=DeliveryService(web_db, rules, telemetry),
             on_stopped=database.close if database is not None else lambda: None,
             vital_signs=None if manager is None else manager.vital_signs,
             schema_revision=revision,
@@ -264,10 +274,10 @@ def run(
         ends_with_stdin: stop too when standard input ends, for a parent that may be killed.
     """
     configure_logging(settings.log_format, settings.log_level)
-    if role != "worker":
-        _refuse_open_bind(settings)
     service = _build(settings, role)
     try:
+        if role != "worker":
+            _refuse_open_bind(settings, service.database)
         if role == "worker":
             assert service.manager is not None  # noqa: S101  every role but "api" has one
             asyncio.run(_run_worker(service.manager))
@@ -297,15 +307,48 @@ async def _run_worker(manager: QueueManager) -> None:
         await manager.stop()
 
 
-def _refuse_open_bind(settings: Settings) -> None:
-    if settings.allow_unauthenticated or settings.host == "localhost":
+def _access(settings: Settings) -> Access:
+    admin_key = settings.admin_key
+    return Access(
+        needs_key=settings.require_key,
+        is_open=settings.allow_unauthenticated,
+        admin_key=None if admin_key is None else admin_key.get_secret_value(),
+        allowed_hosts=frozenset(map(str.lower, settings.allowed_hosts)) or None,
+        cors_origins=tuple(settings.cors_origins),
+        max_pending_jobs=settings.max_pending_jobs_per_key,
+        max_pending_bytes=settings.max_pending_bytes_per_key,
+    )
+
+
+def _webhook_rules(settings: Settings) -> AddressRules:
+    try:
+        return AddressRules.parse(settings.webhook_allow)
+    except ValueError as error:
+        raise ConfigurationError(
+            "HAULAGE_WEBHOOK_ALLOW", ",".join(settings.webhook_allow), str(error)
+        ) from None
+
+
+def _refuse_open_bind(settings: Settings, database: Database | None) -> None:
+    """Refuse an address beyond loopback that nobody has a key for, unless settings say so.
+
+    It would not be open (such connections need a key in any case), but of no use: a mistake.
+    """
+    if settings.allow_unauthenticated or settings.require_key or settings.admin_key is not None:
+        return
+    if settings.host == "localhost":
         return
     with contextlib.suppress(ValueError):
         if ipaddress.ip_address(settings.host).is_loopback:
             return
+    if database is not None and asyncio.run(
+        _visit(settings, database.url, lambda db: db.has_keys())
+    ):
+        return
     raise ConfigurationError(
         "HAULAGE_HOST",
         settings.host,
-        "anyone who reaches this address could run jobs; use 127.0.0.1 behind a proxy that "
-        "authenticates, or set HAULAGE_ALLOW_UNAUTHENTICATED=true",
+        "anyone who reaches this address could run jobs, and there is no API key: make one with "
+        "`haulage keys create NAME --scope admin`, or use 127.0.0.1 behind a proxy that "
+        "authenticates; HAULAGE_ALLOW_UNAUTHENTICATED=true opens it to everybody",
     )

@@ -12,6 +12,7 @@ from typing import Final
 
 import uvicorn
 
+from app.api.security_protocol import MAX_HEAD_BYTES, ProblemProtocol
 from app.api.server import WebServer
 from app.config import Settings
 from app.domain.errors import ConfigurationError, HaulageError
@@ -100,6 +101,10 @@ def serve(
         port=settings.port,
         log_config=None,
         access_log=False,
+        http=ProblemProtocol,
+        ws="none",
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        server_header=False,
         # For what does not end then either.
         timeout_graceful_shutdown=math.ceil(http_grace_seconds) + 1,
         lifespan="on",

@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
 
+from app.domain.masking import mask_secrets
+
 logger: Final = logging.getLogger("haulage")
 
 # Every event that Haulage emits, with the level at which it is logged.
@@ -45,6 +47,9 @@ EVENTS: Final[Mapping[str, int]] = MappingProxyType(
         "preload.incomplete": logging.WARNING,
         "connections.overcommitted": logging.WARNING,
         "schema.upgraded": logging.INFO,
+        "webhook.delivered": logging.DEBUG,
+        "webhook.given_up": logging.WARNING,
+        "webhook.disabled": logging.WARNING,
     }
 )
 
@@ -145,6 +150,18 @@ class RepeatFilter(logging.Filter):
         return True
 
 
+class Masking(logging.Formatter):
+    """Writes what another formatter makes, tracebacks included, without the secrets in it."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._formatter = formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text."""
+        return mask_secrets(self._formatter.format(record))
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: at, level, logger, message and an event's fields."""
 
@@ -168,12 +185,10 @@ def configure_logging(log_format: str, level: str = "INFO") -> None:
     """Log to stderr as lines for people ("console") or JSON ("json"); replaces root handlers."""
     handler = logging.StreamHandler()
     handler.addFilter(RepeatFilter())
-    if log_format == "json":
-        handler.setFormatter(JsonFormatter())
-    else:
-        handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
-        )
+    formatter: logging.Formatter = JsonFormatter()
+    if log_format != "json":
+        formatter = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
+    handler.setFormatter(Masking(formatter))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for chatty in ("alembic", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

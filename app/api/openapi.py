@@ -12,6 +12,7 @@ from fastapi.openapi.utils import get_openapi
 
 from app.api.problems import MEDIA_TYPE
 from app.api.schemas import ProblemResponse
+from app.api.security_setup import describe_security
 
 _REF: Final = "#/components/schemas/"
 
@@ -66,4 +67,6 @@ def _corrected(document: dict[str, Any]) -> dict[str, Any]:
             unprocessable = operation["responses"].get("422", {})
             if "HTTPValidationError" in str(unprocessable):
                 del operation["responses"]["422"]
+    refusals = problems(401, 403, 414, 421, 431, 503)
+    describe_security(document, {str(status): told for status, told in refusals.items()})
     return document

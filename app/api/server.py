@@ -37,12 +37,16 @@ from app.api.schemas import (
     EnqueueResponse,
     JobResponse,
 )
+from app.api.security import Access
+from app.api.security_setup import Security
 from app.api.submitting import KEY_PARAMETER, SUBMITTED, SubmitRoutes
 from app.api.versions import include_in_both
 from app.api.waiting import Wait, etag_of, is_known, retry_after_seconds, unless_gone
+from app.api.webhooks import WebhookRoutes
 from app.db.interface import DBFactory, DBInterface
 from app.domain.health import VitalSigns
 from app.domain.jobs import Registration
+from app.webhooks.addresses import AddressRules
 
 _DESCRIPTION: Final = """\
 Haulage accepts long jobs, stores them in PostgreSQL and runs each in a process of its own.
@@ -78,6 +82,9 @@ class WebServer:
     Args:
         pipelines: by registered name; None accepts any (nodes claim only what they know).
         default_pipeline: for requests that name none.
+        access: who may do what.
+        webhook_rules: where webhooks may go.
+        deliveries: of webhooks, run beside the API; None leaves them to other processes.
         on_stopped: called once in a thread after everything else has ended.
         vital_signs: of the scheduler, None where there is none.
         schema_revision: that the database has to have, None where any will do.
@@ -92,6 +99,9 @@ class WebServer:
         *,
         pipelines: Mapping[str, Registration] | None = None,
         default_pipeline: str | None = None,
+        access: Access | None = None,
+        webhook_rules: AddressRules | None = None,
+        deliveries: Scheduler | None = None,
         on_stopped: Callable[[], None] = lambda: None,
         vital_signs: Callable[[], VitalSigns] | None = None,
         schema_revision: str | None = None,
@@ -119,7 +129,12 @@ class WebServer:
             lifespan=self._lifespan,
             generate_unique_id_function=_operation_id,
         )
+        self._webhook_rules = webhook_rules or AddressRules()
+        self._deliveries = deliveries or NoScheduler()
+        self._security = Security(db, access or Access())
+        self._security.guard(self.app)
         self.app.add_middleware(EndsInTime, requests=self._open_requests)
+        self._security.cover(self.app)
         install_problem_handlers(self.app)
         self._add_routes()
         install_openapi(self.app)
@@ -141,8 +156,11 @@ class WebServer:
             at_end.push_async_callback(self._db.close)
             await self._db.open()
             at_end.push_async_callback(self._followers.close)
+            at_end.push_async_callback(self._security.close)
             at_end.push_async_callback(self._queue_mgr.stop)
             await self._queue_mgr.start()
+            at_end.push_async_callback(self._deliveries.stop)
+            await self._deliveries.start()
             at_end.callback(self.refuse_traffic)
             self._has_started = self._is_ready = True
             yield
@@ -197,6 +215,7 @@ class WebServer:
             ListRoutes(self._db),
             CloneRoutes(self._db, self._intake, self._pipelines),
             QueueRoutes(self._db),
+            WebhookRoutes(self._db, self._webhook_rules),
             NodeRoutes(self._db),
             PipelineRoutes(self._pipelines, self._default_pipeline),
         ):

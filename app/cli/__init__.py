@@ -29,6 +29,7 @@ _COMMANDS: Final = {
     "api": ("app.cli.serve", "api", "Run the API alone."),
     "worker": ("app.cli.serve", "worker", "Run the scheduler alone."),
     "analyse": ("app.cli.analyse", "analyse", "Find the themes in a file of answers."),
+    "keys": ("app.cli.keys", "keys", "API keys: create, list, revoke."),
     "db": ("app.cli.database", "database", "Bundled server and schema."),
 }
 

@@ -19,9 +19,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from app.cli.client import Client, own_service
 from app.cli.storing import stored_dataset
 from app.cli.themes import show, show_summary
+from app.config import load_settings
 from app.datasets.answers import AnswerTable, read_answers
 from app.datasets.decoding import FALLBACK
 from app.domain.errors import HaulageError
+from app.domain.keys import new_key
 from app.results.themes import ThemesResult
 from app.results.verifying import verify
 
@@ -155,7 +157,8 @@ def analyse(
             "say --encoding",
             style="yellow",
         )
-    with _service(url, llm, console) as address, Client(address) as client:
+    key = _key(url)
+    with _service(url, llm, key, console) as address, Client(address, key) as client:
         if url is None:
             payload["dataset"] = {"id": stored_dataset(name, answers.table, rows)}
         else:
@@ -171,6 +174,14 @@ def analyse(
         console.print(f"Result written to {escape(str(output))}")
     _show_next_steps(job_id, url, console)
     show_summary(result, time.monotonic() - began, console)
+
+
+def _key(url: str | None) -> str | None:
+    """What a running service is asked with, or a service of our own is to be asked with."""
+    if url is None:
+        return new_key()
+    api_key = load_settings().api_key
+    return None if api_key is None else api_key.get_secret_value()
 
 
 def _writable(path: Path | None) -> Path | None:
@@ -221,12 +232,13 @@ def _inline(rows: list[dict[str, str]], payload: Mapping[str, Any]) -> list[dict
 
 
 @contextlib.contextmanager
-def _service(url: str | None, llm: LLMChoice, console: Console) -> Iterator[str]:
+def _service(url: str | None, llm: LLMChoice, key: str | None, console: Console) -> Iterator[str]:
     if url is not None:
         yield url
         return
     with console.status("starting PostgreSQL and Haulage"), contextlib.ExitStack() as stack:
-        service = own_service(llm.as_settings, llm_without_key=llm.is_without_key)
+        assert key is not None  # noqa: S101  there is one for a service of our own
+        service = own_service(llm.as_settings, key=key, llm_without_key=llm.is_without_key)
         address = stack.enter_context(service)
         stopping = stack.pop_all()
     with stopping:

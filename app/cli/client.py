@@ -23,11 +23,19 @@ _READY: Final = re.compile(rb"ready at (\S+)")
 
 
 class Client:
-    """What the commands need of the REST interface."""
+    """What the commands need of the REST interface.
 
-    def __init__(self, url: str) -> None:
+    Args:
+        key: an API key to send, None for none.
+    """
+
+    def __init__(self, url: str, key: str | None = None) -> None:
         self.url = url.rstrip("/")
-        self._http = httpx2.Client(base_url=self.url, timeout=REQUEST_SECONDS)
+        self._http = httpx2.Client(
+            base_url=self.url,
+            timeout=REQUEST_SECONDS,
+            headers={} if key is None else {"authorization": f"Bearer {key}"},
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -67,17 +75,21 @@ class Client:
 
 
 @contextlib.contextmanager
-def own_service(settings: Mapping[str, str], *, llm_without_key: bool = False) -> Iterator[str]:
+def own_service(
+    settings: Mapping[str, str], *, key: str, llm_without_key: bool = False
+) -> Iterator[str]:
     """The URL of a `haulage serve` of our own on a free port; it ends with us, even killed.
 
     Args:
         settings: environment variables that it has beside ours.
+        key: an API key that it is to ask for; others of this machine have no business with it.
         llm_without_key: it sends none, whatever the environment and its files say.
     """
     environment = {
         **os.environ,
         **settings,
         "HAULAGE_HOST": "127.0.0.1",
+        "HAULAGE_ADMIN_KEY": key,
         "HAULAGE_LOG_LEVEL": "WARNING",
         # Who interrupts the command does not want to wait for its job.
         "HAULAGE_SHUTDOWN_GRACE_SECONDS": "0",

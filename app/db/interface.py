@@ -13,10 +13,12 @@ from typing import Protocol
 from app.db.contracts.datasets import DatasetStore
 from app.db.contracts.following import FollowingDB
 from app.db.contracts.health import HealthStore
+from app.db.contracts.keys import KeyStore
 from app.db.contracts.managing import ManagingDB
 from app.db.contracts.results import ResultStore
 from app.db.contracts.retention import RetentionDB
 from app.db.contracts.submitting import Submitting
+from app.db.contracts.webhooks import WebhookStore
 from app.domain.jobs import (
     Attempt,
     Claim,
@@ -43,6 +45,8 @@ class DBInterface(
     ResultStore,
     ManagingDB,
     RetentionDB,
+    KeyStore,
+    WebhookStore,
     Protocol,
 ):
     """The store of jobs, their history and the nodes that run them."""

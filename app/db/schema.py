@@ -146,6 +146,12 @@ Index(
     unique=True,
     postgresql_where=text("idempotency_key is not null"),
 )
+# Jobs of an API key count against its caps while they wait; those of nobody known are not in it.
+Index(
+    "jobs_submitter_idx",
+    jobs.c.submitted_by,
+    postgresql_where=text("status = 'pending' and submitted_by <> ''"),
+)
 
 job_payloads: Final = Table(
     "job_payloads",
@@ -359,6 +365,20 @@ api_keys: Final = Table(
     _timestamp("created_at", is_now=True),
     _timestamp("last_used_at"),
     _timestamp("revoked_at"),
+    Column("max_pending_jobs", Integer),
+    Column("max_pending_bytes", BigInteger),
+)
+
+webhooks: Final = Table(
+    "webhooks",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("events", ARRAY(Text), nullable=False),
+    Column("secret", Text, nullable=False),
+    Column("is_active", Boolean, nullable=False, server_default=text("true")),
+    Column("disabled_reason", Text),
+    _timestamp("created_at", is_now=True),
 )
 
 webhook_deliveries: Final = Table(
@@ -366,6 +386,7 @@ webhook_deliveries: Final = Table(
     metadata,
     Column("id", Uuid, primary_key=True),
     _job_id(),
+    Column("webhook_id", Uuid, ForeignKey(f"{SCHEMA}.webhooks.id", ondelete="CASCADE")),
     Column("url", Text, nullable=False),
     Column("event", Text, nullable=False),
     Column("status", Text, nullable=False, server_default="pending"),
@@ -379,7 +400,14 @@ webhook_deliveries: Final = Table(
 )
 Index(
     "webhook_deliveries_due_idx",
+    webhook_deliveries.c.webhook_id,
     webhook_deliveries.c.next_at,
     postgresql_where=text("status = 'pending'"),
+)
+Index(
+    "webhook_deliveries_webhook_idx",
+    webhook_deliveries.c.webhook_id,
+    webhook_deliveries.c.created_at,
+    webhook_deliveries.c.id,
 )
 Index("webhook_deliveries_job_idx", webhook_deliveries.c.job_id)

@@ -48,7 +48,7 @@ class JobNotFoundError(HaulageError):
     """No job has this id."""
 
     def __init__(self, job_id: str) -> None:
-        super().__init__(f"no job {job_id}")
+        super().__init__(f"no job {job_id[:80]}")
         self.job_id = job_id
 
 

@@ -18,6 +18,7 @@ from app.cli.serve import serve
 from app.cli.themes import costs, named_by
 from app.datasets.tables import Table
 from app.domain.errors import HaulageError
+from app.domain.keys import is_well_formed
 from app.results.themes import Labelling, Usage
 
 JOB = "0199c0de-0000-7000-8000-000000000001"
@@ -34,6 +35,8 @@ class Desk:
         self.payload: dict[str, Any] = {}
         self.settings: Mapping[str, str] | None = None
         self.is_without_key = False
+        self.sent_key: str | None = None
+        self.service_key: str | None = None
         self.stored: tuple[str, Table, list[dict[str, str]]] | None = None
 
     def run(self, *options: str) -> Result:
@@ -41,7 +44,8 @@ class Desk:
 
     # -- in place of the client and of the service ----------------------------------------------
 
-    def __call__(self, address: str) -> "Desk":
+    def __call__(self, address: str, key: str | None) -> "Desk":
+        self.sent_key = key
         return self
 
     def __enter__(self) -> Self:
@@ -51,8 +55,11 @@ class Desk:
         pass
 
     @contextlib.contextmanager
-    def own_service(self, settings: Mapping[str, str], *, llm_without_key: bool) -> Iterator[str]:
+    def own_service(
+        self, settings: Mapping[str, str], *, key: str, llm_without_key: bool
+    ) -> Iterator[str]:
         self.settings = settings
+        self.service_key = key
         self.is_without_key = llm_without_key
         yield "http://ours"
 
@@ -153,6 +160,21 @@ def test_an_llm_is_a_setting_of_our_own_service_and_a_wish_to_another_one(
     }
     assert "llm" not in desk.payload
     assert "s3cret" not in str(desk.payload) + str(desk.settings)
+
+
+def test_our_own_service_has_a_key_of_its_own_and_another_one_that_of_the_settings(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HAULAGE_API_KEY", "hlg_theirs")
+    desk.run()
+    first = desk.sent_key
+    assert first is not None
+    assert is_well_formed(first)
+    assert first == desk.service_key
+    desk.run()
+    assert desk.sent_key != first
+    desk.run("--url", "http://theirs")
+    assert desk.sent_key == "hlg_theirs"
 
 
 def test_a_server_that_is_named_gets_no_key_of_another_one(desk: Desk) -> None:

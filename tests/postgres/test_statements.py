@@ -12,12 +12,15 @@ import pytest
 from app.db.postgres.statements import STATEMENTS, Statement
 from app.domain.following import Checkpoint
 from app.domain.jobs import Attempt, ClaimedJob, Job, LogLine, Milestone, RunningJob
+from app.domain.keys import ApiKey
 from app.domain.managing import NodeState, QueueState
 from app.domain.sharing import CallUsage, DatasetSummary, JsonRow
 from app.domain.submissions import Batch
+from app.domain.webhooks import Delivery, DueDelivery, Webhook
 
 # Statements whose rows are handed to a dataclass, in the order of its fields.
 FILLS: dict[str, type[Any]] = {
+    "claim_deliveries": DueDelivery,
     "claim_pending_jobs": ClaimedJob,
     "get_batch": Batch,
     "list_attempts": Attempt,
@@ -25,6 +28,7 @@ FILLS: dict[str, type[Any]] = {
     "list_datasets": DatasetSummary,
     "list_attempts_after": Attempt,
     "list_checkpoints": Checkpoint,
+    "list_deliveries": Delivery,
     "list_logs": LogLine,
     "list_lost_jobs": RunningJob,
     "list_milestones": Milestone,
@@ -34,17 +38,25 @@ FILLS: dict[str, type[Any]] = {
     "list_usage": CallUsage,
 }
 DATASET = ("id", "name", "columns", "row_count", "detected", "sha256", "created_at")
+WEBHOOK = tuple(field.name for field in dataclasses.fields(Webhook))
+KEY = tuple(field.name for field in dataclasses.fields(ApiKey))
 # The columns of all others.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "append_logs": ("held",),
     "cancel_jobs": ("id", "status"),
+    "delete_webhook": ("found",),
     "close_dataset": (),
     "count_cached_calls": ("held",),
+    "count_pending": ("jobs", "size_bytes"),
     "count_running_jobs": ("n",),
     "delete_job": ("gone",),
     "deregister_node": (),
+    "disable_webhook": ("found",),
     "drain_node": (),
     "find_log_tail": ("id",),
+    "enable_webhook": ("found",),
+    "end_try": ("held",),
+    "find_key": KEY,
     "find_lost_job": ("held",),
     "find_jobs_by_key": ("submitted_by", "idempotency_key", "id", "payload_hash", "batch_id"),
     "finish_job": ("held",),
@@ -58,7 +70,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "insert_pending_jobs": ("id",),
     "is_deleted": ("deleted",),
     "list_checkpoint_stages": ("stage",),
-    "insert_pending_job": (),
     "delete_dataset": ("is_needed",),
     "get_result_state": ("status", "claim_no"),
     "get_result_themes": ("themes",),
@@ -91,12 +102,21 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "prune_jobs": ("n",),
     "prune_nodes": ("n",),
     "prune_tombstones": ("n",),
+    "get_submitter": ("submitted_by",),
+    "has_keys": ("found",),
+    "insert_key": KEY,
+    "insert_webhook": WEBHOOK,
+    "list_webhooks": WEBHOOK,
+    "list_keys": KEY,
+    "note_key_use": (),
     "register_node": (),
     "renew_node": ("held",),
+    "replay_delivery": ("replayed",),
     "report_progress": ("held",),
     "report_started": ("held",),
     "resume_queue": (),
     "retry_jobs": ("id",),
+    "revoke_key": ("revoked",),
     "save_call": ("held",),
     "save_checkpoint": ("held",),
     "schema_revision": ("version_num",),

@@ -28,6 +28,7 @@ from app.domain.jobs import (
     Usage,
     WakeUp,
 )
+from app.domain.keys import ApiKey, Pending, Scope
 from app.domain.lifecycle import Verdict
 from app.domain.managing import (
     BulkChange,
@@ -40,6 +41,7 @@ from app.domain.managing import (
 from app.domain.results import PartPage, ResultState, ThemeQuotes
 from app.domain.sharing import CallUsage, Dataset, DatasetSummary, JsonRow, PaidCall
 from app.domain.submissions import Batch, BatchReceipt, Submission
+from app.domain.webhooks import Delivery, DueDelivery, TryEnded, Webhook
 
 
 def claimed_job(**changes: Any) -> ClaimedJob:
@@ -283,6 +285,74 @@ class MockDatabase(MockFollowing):
         await self._called("rescue_job")
         self.rescued.append((claim, verdict))
         return True
+
+    async def insert_key(
+        self,
+        name: str,
+        key: str,
+        scope: Scope,
+        *,
+        max_pending_jobs: int | None = None,
+        max_pending_bytes: int | None = None,
+    ) -> ApiKey:
+        raise NotImplementedError
+
+    async def find_key(self, sha256: bytes) -> ApiKey | None:
+        await self._called("find_key")
+        return None
+
+    async def has_keys(self) -> bool:
+        await self._called("has_keys")
+        return False
+
+    async def list_keys(self) -> list[ApiKey]:
+        raise NotImplementedError
+
+    async def revoke_key(self, key_id: str) -> bool:
+        raise NotImplementedError
+
+    async def note_key_use(self, key_id: str) -> None:
+        raise NotImplementedError
+
+    async def count_pending(self, submitter: str) -> Pending:
+        raise NotImplementedError
+
+    async def get_submitter(self, job_id: str) -> str | None:
+        raise NotImplementedError
+
+    async def insert_webhook(self, url: str, events: Sequence[str], secret: str) -> Webhook:
+        raise NotImplementedError
+
+    async def list_webhooks(self) -> list[Webhook]:
+        raise NotImplementedError
+
+    async def get_webhook(self, webhook_id: str) -> Webhook | None:
+        raise NotImplementedError
+
+    async def enable_webhook(self, webhook_id: str) -> bool:
+        raise NotImplementedError
+
+    async def disable_webhook(self, webhook_id: str, reason: str) -> bool:
+        raise NotImplementedError
+
+    async def delete_webhook(self, webhook_id: str) -> bool:
+        raise NotImplementedError
+
+    async def list_deliveries(
+        self, webhook_id: str, limit: int, before: str | None = None
+    ) -> list[Delivery]:
+        raise NotImplementedError
+
+    async def replay_delivery(self, delivery_id: str) -> bool | None:
+        raise NotImplementedError
+
+    async def claim_deliveries(
+        self, limit: int, per_webhook: int, busy: Sequence[str], lease_seconds: float
+    ) -> list[DueDelivery]:
+        raise NotImplementedError
+
+    async def end_try(self, delivery: DueDelivery, ended: TryEnded) -> bool:
+        raise NotImplementedError
 
     async def register_node(self, node: NodeInfo) -> None:
         await self._called("register_node")

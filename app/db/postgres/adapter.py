@@ -14,12 +14,14 @@ from app.db.postgres.connections import (
 )
 from app.db.postgres.datasets import PostgresDatasets
 from app.db.postgres.following import PostgresFollowing
+from app.db.postgres.keys import PostgresKeys
 from app.db.postgres.listener import WakeUpListener
 from app.db.postgres.managing import PostgresManaging
 from app.db.postgres.results import PostgresResults
 from app.db.postgres.retention import PostgresRetention
 from app.db.postgres.rows import finish_arguments, job_from_row, job_uuid
 from app.db.postgres.submitting import PostgresSubmitting
+from app.db.postgres.webhooks import PostgresWebhooks
 from app.domain.errors import (
     DatabaseUnavailableError,
     IllegalTransitionError,
@@ -59,6 +61,8 @@ class PostgresJobsDB(
     PostgresResults,
     PostgresManaging,
     PostgresRetention,
+    PostgresKeys,
+    PostgresWebhooks,
 ):
     """`DBInterface` on PostgreSQL 15 or newer.
 

@@ -25,6 +25,14 @@ asked as (
 event as (
     insert into haulage.job_events (job_id, claim_no, attempt, kind, stage)
     select id, claim_no, attempt, 'status', status from asked where status = 'cancelled'
+),
+-- As in finish_job; one that runs is told of when it has ended.
+told as (
+    insert into haulage.webhook_deliveries (id, job_id, webhook_id, url, event)
+    select gen_random_uuid(), asked.id, w.id, w.url, 'job.cancelled'
+    from asked
+    join haulage.webhooks w on w.is_active and 'job.cancelled' = any (w.events)
+    where asked.status = 'cancelled'
 )
 select id::text as id, status from asked;
 

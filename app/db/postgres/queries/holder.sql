@@ -145,6 +145,13 @@ event as (
     insert into haulage.job_events (job_id, claim_no, attempt, kind, stage, message)
     select ended.id, ended.claim_no, closed.attempt, 'status', ended.status, $12
     from ended cross join closed
+),
+-- Nothing where no endpoint is told of it: a look at an empty table.
+told as (
+    insert into haulage.webhook_deliveries (id, job_id, webhook_id, url, event)
+    select gen_random_uuid(), ended.id, w.id, w.url, 'job.' || ended.status
+    from ended
+    join haulage.webhooks w on w.is_active and 'job.' || ended.status = any (w.events)
 )
 select 1 as held from ended;
 

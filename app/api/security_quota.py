@@ -1,0 +1,110 @@
+"""Caps on what one key may have waiting: pending jobs, and the bytes of their payloads.
+
+The count is the database's, at most a second old, plus what this process has let in since. A cap
+may therefore be exceeded by what arrives during a count, and by what other processes let in within
+a second; it holds against a client that goes on submitting, which is what it is for.
+"""
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+from fastapi import Request
+
+from app.api.problems import Problem
+from app.api.security import Access
+from app.api.security_cache import BriefCache
+from app.db.contracts.keys import KeyStore
+from app.domain.keys import ApiKey
+
+COUNT_SECONDS: Final = 1.0
+# Before anybody is turned away the count is made anew, if it is older than this.
+FRESH_SECONDS: Final = 0.1
+QUOTA_RETRY_SECONDS: Final = 5
+MAX_COUNTED_KEYS: Final = 1_000
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What a key has waiting as far as is known; grows with what is let in."""
+
+    jobs: int
+    size_bytes: int
+
+
+class Quota:
+    """The caps of all keys; requests without a key have none."""
+
+    def __init__(self, db: KeyStore, access: Access) -> None:
+        self._db = db
+        self._access = access
+        self._waiting: BriefCache[str, _Waiting] = BriefCache(
+            self._count, seconds=COUNT_SECONDS, max_entries=MAX_COUNTED_KEYS
+        )
+
+    async def admit(self, http: Request, jobs: int, size_bytes: int) -> dict[str, str]:
+        """Count these jobs in; call it right before they are stored.
+
+        Returns headers that tell how much room is left, none where there is no cap.
+
+        Raises:
+            Problem: 429, none of them is to be stored.
+        """
+        key: ApiKey | None = getattr(http.state, "api_key", None)
+        if key is None:
+            return {}
+        caps = {
+            "pending-jobs": _either(key.max_pending_jobs, self._access.max_pending_jobs),
+            "pending-bytes": _either(key.max_pending_bytes, self._access.max_pending_bytes),
+        }
+        wanted = {"pending-jobs": jobs, "pending-bytes": size_bytes}
+        waiting = await self._known(key.id)
+        if _exceeded(caps, waiting, wanted):
+            waiting = await self._known(key.id, FRESH_SECONDS)
+        if exceeded := _exceeded(caps, waiting, wanted):
+            raise Problem(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "quota-exceeded",
+                "too much of this key is waiting already: "
+                + ", ".join(f"{name} of {caps[name]}" for name in exceeded),
+                headers={"Retry-After": str(QUOTA_RETRY_SECONDS), **_headers(caps, waiting)},
+                violated_policies=exceeded,
+            )
+        waiting.jobs += jobs
+        waiting.size_bytes += size_bytes
+        return _headers(caps, waiting)
+
+    async def close(self) -> None:
+        """End what goes on beside the requests."""
+        await self._waiting.close()
+
+    async def _known(self, key_id: str, max_seconds: float | None = None) -> _Waiting:
+        waiting = await self._waiting.get(key_id, max_seconds)
+        assert waiting is not None  # noqa: S101  a count is a number, if 0
+        return waiting
+
+    async def _count(self, key_id: str) -> _Waiting:
+        pending = await self._db.count_pending(key_id)
+        return _Waiting(pending.jobs, pending.size_bytes)
+
+
+def _either(own: int | None, general: int) -> int:
+    return general if own is None else own
+
+
+def _by_name(waiting: _Waiting) -> dict[str, int]:
+    return {"pending-jobs": waiting.jobs, "pending-bytes": waiting.size_bytes}
+
+
+def _exceeded(caps: dict[str, int], waiting: _Waiting, wanted: dict[str, int]) -> list[str]:
+    known = _by_name(waiting)
+    return [name for name, cap in caps.items() if known[name] + wanted[name] > cap]
+
+
+def _headers(caps: dict[str, int], waiting: _Waiting) -> dict[str, str]:
+    """Structured fields after draft-ietf-httpapi-ratelimit-headers."""
+    known = _by_name(waiting)
+    units = {"pending-jobs": "concurrent-requests", "pending-bytes": "content-bytes"}
+    policies = [f'"{name}";q={cap};qu="{units[name]}"' for name, cap in caps.items()]
+    left = [f'"{name}";r={max(0, cap - known[name])}' for name, cap in caps.items()]
+    return {"RateLimit-Policy": ", ".join(policies), "RateLimit": ", ".join(left)}

@@ -1,0 +1,70 @@
+"""Which scope a route asks for. A route that is not in these tables asks for `admin`.
+
+A test holds the tables to the routes: one that changes something and has no line here fails it.
+"""
+
+import re
+from typing import Final
+
+from app.api.versions import V1
+from app.domain.keys import Scope
+
+# Open to everybody: load balancers and orchestrators have no key.
+HEALTH: Final = frozenset({"/livez", "/readyz", "/startupz"})
+
+# By method and path, {} for a parameter. What only reads asks for `read` unless it is here.
+SCOPES: Final = {
+    ("POST", "/enqueue"): Scope.SUBMIT,
+    ("POST", "/jobs"): Scope.SUBMIT,
+    ("POST", "/jobs/batch"): Scope.SUBMIT,
+    ("POST", "/datasets"): Scope.SUBMIT,
+    ("POST", "/jobs/{}/cancel"): Scope.SUBMIT,
+    ("POST", "/jobs/{}/retry"): Scope.SUBMIT,
+    ("POST", "/jobs/{}/clone"): Scope.SUBMIT,
+    # Many at once, of whoever submitted them.
+    ("POST", "/jobs/cancel"): Scope.ADMIN,
+    ("POST", "/jobs/retry"): Scope.ADMIN,
+    ("DELETE", "/jobs/{}"): Scope.ADMIN,
+    ("DELETE", "/datasets/{}"): Scope.ADMIN,
+    ("POST", "/queues/{}/pause"): Scope.ADMIN,
+    ("POST", "/queues/{}/resume"): Scope.ADMIN,
+    ("POST", "/nodes/{}/drain"): Scope.ADMIN,
+    ("POST", "/nodes/{}/resume"): Scope.ADMIN,
+    ("GET", "/webhooks"): Scope.ADMIN,
+    ("POST", "/webhooks"): Scope.ADMIN,
+    ("GET", "/webhooks/{}"): Scope.ADMIN,
+    ("PATCH", "/webhooks/{}"): Scope.ADMIN,
+    ("DELETE", "/webhooks/{}"): Scope.ADMIN,
+    ("GET", "/webhooks/{}/deliveries"): Scope.ADMIN,
+    ("POST", "/webhooks/deliveries/{}/replay"): Scope.ADMIN,
+}
+# Of these a `submit` key may touch only what was submitted with it.
+OWN: Final = frozenset({"/jobs/{}/cancel", "/jobs/{}/retry", "/jobs/{}/clone"})
+READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+_PARAMETER: Final = re.compile(r"\{[^{}]*\}")
+# Fixed paths first: "/jobs/batch" is no job.
+_PATTERNS: Final = tuple(
+    (template, re.compile(template.replace("{}", "([^/]+)")))
+    for template in sorted({path for _, path in SCOPES}, key=lambda path: path.count("{}"))
+)
+
+
+def route_path(scope_path: str, root_path: str = "") -> str:
+    """The path as the routes have it, without a proxy's prefix and the version."""
+    path = scope_path.removeprefix(root_path) if root_path else scope_path
+    return path.removeprefix(V1) if path.startswith(V1 + "/") else path
+
+
+def is_declared(method: str, template: str) -> bool:
+    """Whether the tables know of this route; `template` as FastAPI has it."""
+    return method in READING or (method, _PARAMETER.sub("{}", template)) in SCOPES
+
+
+def scope_of(method: str, path: str) -> tuple[Scope, str | None]:
+    """What this request asks for, and the id of the job that has to be the submitter's own."""
+    method = "GET" if method == "HEAD" else method
+    for template, pattern in _PATTERNS:
+        if (method, template) in SCOPES and (found := pattern.fullmatch(path)):
+            return SCOPES[method, template], found[1] if template in OWN else None
+    return (Scope.READ if method in READING else Scope.ADMIN), None

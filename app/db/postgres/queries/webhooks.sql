@@ -1,0 +1,113 @@
+-- Webhook endpoints and their deliveries, which `finish_job` and `cancel_job` insert.
+
+-- name: insert_webhook
+-- A new endpoint.
+insert into haulage.webhooks (id, url, events, secret)
+values ($1, $2, $3, $4)
+returning id::text as id, url, events, is_active, disabled_reason, created_at;
+
+-- name: list_webhooks
+-- All endpoints, or endpoint $1 where that is not null.
+select id::text as id, url, events, is_active, disabled_reason, created_at
+from haulage.webhooks
+where $1::uuid is null or id = $1
+order by id;
+
+-- name: enable_webhook
+-- The endpoint is told again.
+update haulage.webhooks set is_active = true, disabled_reason = null where id = $1
+returning 1 as found;
+
+-- name: disable_webhook
+-- The endpoint is told no more because of $2. What is pending is given up: whoever enables it
+-- replays what is still of interest, instead of being flooded with what has grown old.
+with
+disabled as (
+    update haulage.webhooks set is_active = false, disabled_reason = $2 where id = $1
+    returning id
+),
+given_up as (
+    update haulage.webhook_deliveries d
+    set status = 'failed', last_error = $2
+    from disabled
+    where d.webhook_id = disabled.id and d.status = 'pending'
+)
+select 1 as found from disabled;
+
+-- name: delete_webhook
+-- The endpoint and its deliveries are forgotten.
+delete from haulage.webhooks where id = $1 returning 1 as found;
+
+-- name: list_deliveries
+-- At most $2 deliveries to endpoint $1 that are older than delivery $3, where that is not null.
+select
+    id::text as id, webhook_id::text as webhook_id, job_id::text as job_id, event, status,
+    attempt, next_at, delivered_at, last_status_code, last_error, created_at
+from haulage.webhook_deliveries
+where webhook_id = $1
+  and (
+      $3::uuid is null
+      or (created_at, id) < (
+          select b.created_at, b.id from haulage.webhook_deliveries b where b.id = $3
+      )
+  )
+order by created_at desc, id desc
+limit $2;
+
+-- name: replay_delivery
+-- An ended delivery is due again; says whether it was, null where there is none.
+with
+replayed as (
+    update haulage.webhook_deliveries
+    set status = 'pending', attempt = 0, next_at = now(), delivered_at = null
+    where id = $1 and status <> 'pending'
+    returning id
+)
+select exists (select from replayed) as replayed
+from haulage.webhook_deliveries
+where id = $1;
+
+-- name: claim_deliveries
+-- At most $1 due deliveries for one try, at most $2 of one endpoint and none of endpoints $3. For
+-- $4 seconds they are nobody else's: whoever dies in the middle of a try leaves them due again.
+with
+due as materialized (
+    select d.id
+    from haulage.webhooks w
+    cross join lateral (
+        select c.id, c.next_at
+        from haulage.webhook_deliveries c
+        where c.webhook_id = w.id and c.status = 'pending' and c.next_at <= now()
+        order by c.next_at
+        limit $2
+        for update skip locked
+    ) d
+    where w.is_active and w.id <> all ($3::uuid[])
+    order by d.next_at
+    limit $1
+),
+claimed as (
+    update haulage.webhook_deliveries d
+    set attempt = d.attempt + 1, next_at = now() + make_interval(secs => $4)
+    from due
+    where d.id = due.id
+    returning d.id, d.webhook_id, d.job_id, d.event, d.attempt, d.created_at
+)
+select
+    c.id::text as id, c.webhook_id::text as webhook_id, w.url, w.secret, c.job_id::text as job_id,
+    j.pipeline, c.event, c.attempt, c.created_at
+from claimed c
+join haulage.webhooks w on w.id = c.webhook_id
+join haulage.jobs j on j.id = c.job_id
+order by c.created_at, c.id;
+
+-- name: end_try
+-- What became of try $2 of delivery $1; nothing where a later one has begun.
+update haulage.webhook_deliveries
+set status = $3,
+    next_at = now() + make_interval(secs => $4),
+    delivered_at = case when $3 = 'delivered' then now() end,
+    last_status_code = $5,
+    last_error = $6
+where id = $1 and attempt = $2 and status = 'pending'
+returning 1 as held;

@@ -1,0 +1,75 @@
+"""Webhook endpoints and their deliveries in PostgreSQL; it sends nothing."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from app.db.ids import as_uuid, new_id
+from app.db.postgres.calls import PostgresCalls
+from app.domain.webhooks import Delivery, DueDelivery, TryEnded, Webhook
+
+
+class PostgresWebhooks(PostgresCalls):
+    """The part of `DBInterface` about webhooks."""
+
+    async def insert_webhook(self, url: str, events: Sequence[str], secret: str) -> Webhook:
+        """See WebhookStore."""
+        [stored] = await self._fetch_as(
+            Webhook, "insert_webhook", UUID(new_id()), url, list(events), secret
+        )
+        return stored
+
+    async def list_webhooks(self) -> list[Webhook]:
+        """See WebhookStore."""
+        return await self._fetch_as(Webhook, "list_webhooks", None)
+
+    async def get_webhook(self, webhook_id: str) -> Webhook | None:
+        """See WebhookStore."""
+        key = as_uuid(webhook_id)
+        found = [] if key is None else await self._fetch_as(Webhook, "list_webhooks", key)
+        return found[0] if found else None
+
+    async def enable_webhook(self, webhook_id: str) -> bool:
+        """See WebhookStore."""
+        return await self._fetch_row("enable_webhook", as_uuid(webhook_id)) is not None
+
+    async def disable_webhook(self, webhook_id: str, reason: str) -> bool:
+        """See WebhookStore."""
+        return await self._fetch_row("disable_webhook", as_uuid(webhook_id), reason) is not None
+
+    async def delete_webhook(self, webhook_id: str) -> bool:
+        """See WebhookStore."""
+        return await self._fetch_row("delete_webhook", as_uuid(webhook_id)) is not None
+
+    async def list_deliveries(
+        self, webhook_id: str, limit: int, before: str | None = None
+    ) -> list[Delivery]:
+        """See WebhookStore."""
+        after = None if before is None else as_uuid(before) or UUID(int=0)
+        return await self._fetch_as(Delivery, "list_deliveries", as_uuid(webhook_id), limit, after)
+
+    async def replay_delivery(self, delivery_id: str) -> bool | None:
+        """See WebhookStore."""
+        row = await self._fetch_row("replay_delivery", as_uuid(delivery_id))
+        return None if row is None else bool(row["replayed"])
+
+    async def claim_deliveries(
+        self, limit: int, per_webhook: int, busy: Sequence[str], lease_seconds: float
+    ) -> list[DueDelivery]:
+        """See WebhookStore."""
+        passed_over = [UUID(webhook_id) for webhook_id in busy]
+        return await self._fetch_as(
+            DueDelivery, "claim_deliveries", limit, per_webhook, passed_over, lease_seconds
+        )
+
+    async def end_try(self, delivery: DueDelivery, ended: TryEnded) -> bool:
+        """See WebhookStore."""
+        row = await self._fetch_row(
+            "end_try",
+            UUID(delivery.id),
+            delivery.attempt,
+            ended.status,
+            ended.delay_seconds,
+            ended.status_code,
+            ended.error,
+        )
+        return row is not None

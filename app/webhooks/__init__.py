@@ -1,0 +1,1 @@
+"""Telling endpoints that jobs have ended: which addresses may be asked, one try, and the loop."""

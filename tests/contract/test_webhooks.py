@@ -1,0 +1,195 @@
+"""Deliveries: there with the end of a job and not before, claimed by one, written by that one."""
+
+import asyncio
+
+import pytest
+from contract.steps import RAISED, claimed, complete, given_back, new_job
+
+from app.db.ids import new_id
+from app.db.interface import DBInterface
+from app.domain.lifecycle import Cancelled, decide
+from app.domain.webhooks import (
+    Delivery,
+    DeliveryStatus,
+    TryEnded,
+    Webhook,
+    WebhookEvent,
+    new_secret,
+)
+
+LATER = TryEnded(DeliveryStatus.PENDING, 3_600.0, 500, "answered 500")
+NOW = TryEnded(DeliveryStatus.PENDING, 0.0, 500, "answered 500")
+DELIVERED = TryEnded(DeliveryStatus.DELIVERED, 0.0, 204, None)
+
+
+async def endpoint(db: DBInterface, *events: WebhookEvent) -> Webhook:
+    return await db.insert_webhook(
+        "https://hooks.example/x", events or tuple(WebhookEvent), new_secret()
+    )
+
+
+async def delivered_to(db: DBInterface, webhook: Webhook) -> list[tuple[str, str]]:
+    return [(d.job_id, d.event) for d in await db.list_deliveries(webhook.id, 100)]
+
+
+async def only(db: DBInterface, webhook: Webhook) -> Delivery:
+    [delivery] = await db.list_deliveries(webhook.id, 100)
+    return delivery
+
+
+async def test_every_kind_of_end_is_told_once_to_those_who_want_it(db: DBInterface) -> None:
+    every = await endpoint(db)
+    failures = await endpoint(db, WebhookEvent.FAILED)
+    completed = await claimed(db)
+    assert await complete(db, completed)
+    assert not await complete(db, completed)  # repeated, its answer got lost
+    failed = await claimed(db)
+    await db.finish_job(failed.claim, decide(RAISED, failed))
+    pending = await new_job(db, priority=-1)
+    await db.cancel_job(pending)
+    await db.cancel_job(pending)
+    running = await claimed(db)
+    await db.cancel_job(running.id)
+    assert len(await delivered_to(db, every)) == 3  # not before its processes have ended
+    await db.finish_job(running.claim, decide(Cancelled(), running))
+
+    assert await delivered_to(db, every) == [
+        (running.id, "job.cancelled"),
+        (pending, "job.cancelled"),
+        (failed.id, "job.failed"),
+        (completed.id, "job.completed"),
+    ]
+    assert await delivered_to(db, failures) == [(failed.id, "job.failed")]
+
+
+async def test_what_does_not_end_a_job_is_not_told(db: DBInterface) -> None:
+    every = await endpoint(db)
+    await new_job(db, priority=-1)
+    await given_back(db, await claimed(db))
+    retried = await claimed(db, max_attempts=3, priority=5)
+    await db.finish_job(retried.claim, decide(RAISED, retried))
+
+    assert await delivered_to(db, every) == []
+
+
+async def test_a_job_that_ends_again_is_told_again(db: DBInterface) -> None:
+    every = await endpoint(db)
+    job = await claimed(db)
+    await complete(db, job)
+    await db.retry_job(job.id)
+    await db.cancel_job(job.id)
+
+    assert [event for _, event in await delivered_to(db, every)] == [
+        "job.cancelled",
+        "job.completed",
+    ]
+
+
+async def test_a_due_delivery_goes_to_one_claimer_and_has_all_that_is_sent(
+    db: DBInterface,
+) -> None:
+    secret = new_secret()
+    webhook = await db.insert_webhook("https://hooks.example/x", [*WebhookEvent], secret)
+    job = await claimed(db, pipeline="demo-echo")
+    await complete(db, job)
+
+    claims = await asyncio.gather(*(db.claim_deliveries(9, 9, [], 60.0) for _ in range(5)))
+
+    [[due]] = [found for found in claims if found]
+    assert (due.webhook_id, due.url, due.secret) == (webhook.id, webhook.url, secret)
+    assert (due.job_id, due.pipeline, due.event) == (job.id, "demo-echo", "job.completed")
+    assert due.attempt == 1
+    assert secret not in repr(due)
+    assert await db.end_try(due, DELIVERED)
+    delivery = await only(db, webhook)
+    assert (delivery.status, delivery.attempt, delivery.last_status_code) == ("delivered", 1, 204)
+    assert delivery.delivered_at is not None
+    assert await db.claim_deliveries(9, 9, [], 60.0) == []
+
+
+async def test_a_try_that_nobody_wrote_about_is_due_again_under_the_same_id(
+    db: DBInterface,
+) -> None:
+    webhook = await endpoint(db)
+    await complete(db, await claimed(db))
+    [first] = await db.claim_deliveries(9, 9, [], 0.0)
+    [second] = await db.claim_deliveries(9, 9, [], 60.0)
+
+    assert (second.id, second.attempt, second.body) == (first.id, 2, first.body)
+    assert not await db.end_try(first, DELIVERED)  # too late, the second one is under way
+    assert await db.end_try(second, LATER)
+    delivery = await only(db, webhook)
+    assert (delivery.status, delivery.last_error) == ("pending", "answered 500")
+    assert await db.claim_deliveries(9, 9, [], 60.0) == []
+
+
+async def test_one_endpoint_cannot_take_every_turn(db: DBInterface) -> None:
+    first = await endpoint(db, WebhookEvent.COMPLETED)
+    second = await endpoint(db, WebhookEvent.FAILED)
+    for _ in range(4):
+        await complete(db, await claimed(db))
+    failed = await claimed(db)
+    await db.finish_job(failed.claim, decide(RAISED, failed))
+
+    due = await db.claim_deliveries(10, 2, [], 60.0)
+    assert sorted(d.webhook_id for d in due) == sorted([first.id, first.id, second.id])
+    assert await db.claim_deliveries(10, 2, [first.id], 60.0) == []
+    assert len(await db.claim_deliveries(1, 2, [], 60.0)) == 1
+
+
+async def test_an_endpoint_that_is_switched_off_is_told_nothing_and_gives_up_the_rest(
+    db: DBInterface,
+) -> None:
+    webhook = await endpoint(db)
+    await complete(db, await claimed(db))
+
+    assert await db.disable_webhook(webhook.id, "gone")
+
+    await complete(db, await claimed(db))
+    delivery = await only(db, webhook)
+    assert (delivery.status, delivery.last_error) == ("failed", "gone")
+    assert await db.claim_deliveries(9, 9, [], 60.0) == []
+    assert await db.replay_delivery(delivery.id) is True
+    assert await db.claim_deliveries(9, 9, [], 60.0) == []  # it waits for the endpoint
+    known = await db.get_webhook(webhook.id)
+    assert known is not None
+    assert (known.is_active, known.disabled_reason) == (False, "gone")
+    assert await db.enable_webhook(webhook.id)
+    assert [due.id for due in await db.claim_deliveries(9, 9, [], 60.0)] == [delivery.id]
+    await complete(db, await claimed(db))
+    assert len(await db.claim_deliveries(9, 9, [], 60.0)) == 1
+
+
+@pytest.mark.parametrize("ended", [DELIVERED, TryEnded(DeliveryStatus.FAILED, 0.0, 500, "no")])
+async def test_what_has_ended_can_be_replayed_under_its_id(
+    db: DBInterface, ended: TryEnded
+) -> None:
+    await endpoint(db)
+    await complete(db, await claimed(db))
+    [due] = await db.claim_deliveries(9, 9, [], 60.0)
+    assert await db.replay_delivery(due.id) is False
+    await db.end_try(due, ended)
+
+    assert await db.replay_delivery(due.id) is True
+
+    [again] = await db.claim_deliveries(9, 9, [], 60.0)
+    assert (again.id, again.attempt) == (due.id, 1)
+    assert await db.replay_delivery(new_id()) is None
+    assert await db.replay_delivery("no id") is None
+
+
+async def test_deliveries_are_paged_and_go_with_their_endpoint(db: DBInterface) -> None:
+    webhook = await endpoint(db)
+    other = await endpoint(db)
+    for _ in range(3):
+        await complete(db, await claimed(db))
+    every = await db.list_deliveries(webhook.id, 10)
+
+    assert await db.list_deliveries(webhook.id, 2) == every[:2]
+    assert await db.list_deliveries(webhook.id, 2, every[1].id) == every[2:]
+    assert await db.list_deliveries(webhook.id, 2, "no id") == []
+    assert await db.delete_webhook(webhook.id)
+    assert not await db.delete_webhook(webhook.id)
+    assert await db.list_deliveries(webhook.id, 10) == []
+    assert len(await db.list_deliveries(other.id, 10)) == 3
+    assert [known.id for known in await db.list_webhooks()] == [other.id]

@@ -1,0 +1,79 @@
+"""Secrets in log lines and tracebacks: masked, and the rest left readable."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from app.domain.keys import new_key
+from app.domain.masking import mask_secrets
+from app.telemetry import configure_logging, default_telemetry
+
+KEY = new_key()
+SECRETS = {
+    f"authorization: Bearer {KEY}": "authorization: Bearer ***",
+    "Authorization: Basic dXNlcjpwYXNz": "Authorization: Basic ***",
+    "bearer eyJhbGciOiJIUzI1NiJ9.e30.abc-_~+/=": "bearer ***",
+    f"no key {KEY}, sorry": "no key hlg_***, sorry",
+    "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw": "whsec_***",
+    "postgresql://user:s3cret@host:5432/db": "postgresql://user:***@host:5432/db",
+    "postgresql://user:p@ss@host/db": "postgresql://user:***@host/db",
+    "postgresql+asyncpg://:s3cret@/db?host=/run": "postgresql+asyncpg://:***@/db?host=/run",
+    "https://u:s3cret@hooks.example/x": "https://u:***@hooks.example/x",
+    "dsn='postgres://u:s3cret@h/d' failed": "dsn='postgres://u:***@h/d' failed",
+    "host=h password=s3cret dbname=d": "host=h password=*** dbname=d",
+    "postgresql://h/d?sslpassword=s3cret&user=u": "postgresql://h/d?sslpassword=***&user=u",
+    '{"api_key": "s3cret", "n": 1}': '{"api_key": "***", "n": 1}',
+    "connect(password='s3cret', port=1)": "connect(password='***', port=1)",
+}
+PLAIN = [
+    "GET http://127.0.0.1:8000/jobs/1?a=b@c",
+    "job.claimed job=0199c0de-0000-7000-8000-000000000001 attempt=1",
+    "postgresql://user@host:5432/db",
+    "hlg_ is the prefix of keys",
+    "mail to someone@example.org at 10:30",
+    "the bearer of bad news",
+]
+
+
+@pytest.mark.parametrize(("text", "masked"), SECRETS.items())
+def test_a_secret_is_masked(text: str, masked: str) -> None:
+    assert mask_secrets(text) == masked
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert mask_secrets(text) == text
+
+
+@pytest.fixture(params=["console", "json"])
+def log(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    """What is written to stderr from here on."""
+    written = io.StringIO()
+    monkeypatch.setattr("sys.stderr", written)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    configure_logging(request.param)
+    yield written
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_log_lines_and_tracebacks_of_ours_hold_no_secret(log: io.StringIO) -> None:
+    dsn = "postgresql://haulage:s3cret@db.internal:5432/haulage"
+    try:
+        raise OSError(f"cannot connect to {dsn}")  # noqa: TRY301  as a driver may say it
+    except OSError:
+        logging.getLogger("haulage").exception("asking %s with Bearer %s failed", dsn, KEY)
+    default_telemetry().emit("loop.failed", loop="x", error=f"{dsn} {KEY}", failures=1)
+
+    text = log.getvalue()
+    assert "s3cret" not in text
+    assert KEY not in text
+    assert KEY[4:] not in text
+    assert text.count("haulage:***@db.internal") >= 3
+    assert "Traceback" in text
+    if text.startswith("{"):
+        assert [json.loads(line)["level"] for line in text.splitlines()] == ["error", "error"]

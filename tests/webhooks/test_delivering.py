@@ -1,0 +1,374 @@
+"""From the end of a job to an endpoint on this machine: signed, retried, given up, replayed."""
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import asyncpg
+import pytest
+from support.hook_server import HookServer, answering, hook_server
+from support.waiting import eventually
+
+from app.db.postgres.adapter import PostgresJobsDB
+from app.domain.errors import DatabaseUnavailableError
+from app.domain.webhooks import (
+    SCHEDULE_SECONDS,
+    Answer,
+    Delivery,
+    DeliveryStatus,
+    DueDelivery,
+    TryEnded,
+    Webhook,
+    WebhookEvent,
+    judge,
+    new_secret,
+    signature,
+)
+from app.telemetry import Event, Telemetry
+from app.webhooks import delivering, sending
+from app.webhooks.addresses import AddressRules
+from app.webhooks.delivering import DeliveryService
+
+HERE = AddressRules.parse(["127.0.0.1"])
+SECRET = new_secret()
+
+
+@pytest.fixture
+async def db(database_url: str) -> AsyncGenerator[PostgresJobsDB, None]:
+    adapter = PostgresJobsDB(database_url, default_pipeline="demo-echo")
+    yield adapter
+    await adapter.close()
+
+
+@pytest.fixture
+async def hooks() -> AsyncGenerator[HookServer, None]:
+    async with hook_server() as server:
+        yield server
+
+
+@asynccontextmanager
+async def delivered_by(
+    db: PostgresJobsDB, events: list[Event] | None = None, lease_seconds: float = 60.0
+) -> AsyncGenerator[DeliveryService, None]:
+    telemetry = Telemetry([] if events is None else [events.append])
+    service = DeliveryService(db, HERE, telemetry, poll_seconds=0.05, lease_seconds=lease_seconds)
+    await service.start()
+    try:
+        yield service
+    finally:
+        await service.stop()
+        assert not service._tries
+
+
+async def endpoint(db: PostgresJobsDB, hooks: HookServer) -> Webhook:
+    return await db.insert_webhook(hooks.url, [*WebhookEvent], SECRET)
+
+
+async def ended_job(db: PostgresJobsDB) -> str:
+    job = await db.insert_pending_job({})
+    await db.cancel_job(job)
+    return job
+
+
+async def until(db: PostgresJobsDB, webhook: Webhook, status: str, attempt: int) -> Delivery:
+    found: list[Delivery] = []
+
+    async def is_so() -> bool:
+        found[:] = await db.list_deliveries(webhook.id, 1)
+        # A claim counts the try; its end leaves a word.
+        return [(d.status, d.attempt) for d in found] == [(status, attempt)] and (
+            found[0].last_error or found[0].last_status_code
+        ) is not None
+
+    await eventually(is_so, f"a delivery that is {status} after {attempt} tries")
+    return found[0]
+
+
+async def make_due(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("update haulage.webhook_deliveries set next_at = now()")
+    await connection.close()
+
+
+def test_signatures_are_those_of_the_standard() -> None:
+    """The example that its libraries are tested with."""
+    assert (
+        signature(
+            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            1_614_265_330,
+            b'{"test": 2432232314}',
+        )
+        == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    )
+
+
+async def test_the_end_of_a_job_is_told_signed_and_thin(
+    db: PostgresJobsDB, hooks: HookServer
+) -> None:
+    webhook = await endpoint(db, hooks)
+    async with delivered_by(db):
+        job = await ended_job(db)
+        got = await hooks.next()
+        delivery = await until(db, webhook, "delivered", 1)
+
+    assert got.line == "POST /hook HTTP/1.1"
+    assert got.headers["content-type"] == "application/json"
+    assert got.id == delivery.id
+    assert abs(int(got.headers["webhook-timestamp"]) - time.time()) < 30
+    signed = f"{got.id}.{got.headers['webhook-timestamp']}.".encode() + got.body
+    mac = hmac.new(base64.b64decode(SECRET[6:]), signed, hashlib.sha256).digest()
+    assert got.headers["webhook-signature"] == f"v1,{base64.b64encode(mac).decode()}"
+    body = json.loads(got.body)
+    assert body["type"] == "job.cancelled"
+    assert datetime.fromisoformat(body["timestamp"]) == delivery.created_at
+    assert body["data"] == {
+        "id": job,
+        "status": "cancelled",
+        "pipeline": "demo-echo",
+        "path": f"/jobs/{job}",
+    }
+    assert delivery.last_status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (answering(500), 500),
+        (answering(404), 404),
+        (answering(302, "Location: /other"), 302),
+        (answering(304), 304),
+        (None, None),
+        (b"nonsense\r\n\r\n", None),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000, None),
+    ],
+)
+async def test_whatever_is_no_success_is_tried_again_under_the_same_id(
+    db: PostgresJobsDB,
+    hooks: HookServer,
+    database_url: str,
+    answer: bytes | None,
+    code: int | None,
+) -> None:
+    webhook = await endpoint(db, hooks)
+    hooks.script.append(answer)
+    async with delivered_by(db):
+        await ended_job(db)
+        first = await hooks.next()
+        failed = await until(db, webhook, "pending", 1)
+        assert failed.last_status_code == code
+        assert failed.last_error
+        wait = failed.next_at - datetime.now(UTC)
+        assert timedelta(seconds=1) < wait < timedelta(seconds=6)
+
+        await make_due(database_url)
+        second = await hooks.next()
+        await until(db, webhook, "delivered", 2)
+
+    assert (second.id, second.body) == (first.id, first.body)
+
+
+async def test_an_endpoint_that_is_gone_is_switched_off(
+    db: PostgresJobsDB, hooks: HookServer
+) -> None:
+    webhook = await endpoint(db, hooks)
+    hooks.script.append(answering(410))
+    events: list[Event] = []
+    async with delivered_by(db, events):
+        await ended_job(db)
+
+        async def is_off() -> bool:
+            known = await db.get_webhook(webhook.id)
+            return known is not None and not known.is_active
+
+        await eventually(is_off, "the endpoint is switched off")
+        assert (await until(db, webhook, "failed", 1)).last_status_code == 410
+        await happens(lambda: bool(events), "it is told")
+    assert [event.name for event in events] == ["webhook.disabled"]
+
+
+async def happens(look: Callable[[], bool], what: str) -> None:
+    async def looking() -> bool:
+        return look()
+
+    await eventually(looking, what)
+
+
+async def test_an_endpoint_that_hangs_costs_a_try_and_nobody_else_one(
+    db: PostgresJobsDB, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "TRY_SECONDS", 0.5)
+    hanging = await endpoint(db, hooks)
+    hooks.may_answer.clear()
+    async with hook_server() as others:
+        other = await db.insert_webhook(others.url, [*WebhookEvent], SECRET)
+        async with delivered_by(db):
+            for _ in range(delivering.MAX_OF_ONE_ENDPOINT + 3):
+                await ended_job(db)
+
+            async def all_told() -> bool:
+                told = await db.list_deliveries(other.id, 50)
+                return {d.status for d in told} == {"delivered"}
+
+            await eventually(all_told, "the other endpoint has everything")
+            failed = (await db.list_deliveries(hanging.id, 50))[-1]
+            most = delivering.MAX_OF_ONE_ENDPOINT
+            await happens(lambda: len(hooks.got) > most, "the rest is tried")
+    assert failed.status == "pending"
+
+
+async def test_no_more_than_some_messages_to_one_endpoint_are_under_way(
+    db: PostgresJobsDB, hooks: HookServer
+) -> None:
+    most = delivering.MAX_OF_ONE_ENDPOINT
+    webhook = await endpoint(db, hooks)
+    hooks.may_answer.clear()
+    for _ in range(most + 3):
+        await ended_job(db)
+    async with delivered_by(db) as service:
+        await happens(lambda: len(hooks.got) == most, "as many as may are under way")
+        assert await service._deliver_once() == 0
+        waiting = await db.list_deliveries(webhook.id, 50)
+        assert sorted(d.attempt for d in waiting) == [0] * 3 + [1] * most
+        hooks.may_answer.set()
+        await happens(lambda: len(hooks.got) == most + 3, "the rest follows")
+
+
+async def test_a_stop_breaks_off_what_is_under_way_and_leaves_it_due(
+    db: PostgresJobsDB, hooks: HookServer, database_url: str
+) -> None:
+    webhook = await endpoint(db, hooks)
+    hooks.may_answer.clear()
+    began = time.monotonic()
+    async with delivered_by(db):
+        await ended_job(db)
+        first = await hooks.next()
+        began = time.monotonic()
+    assert time.monotonic() - began < 2.0
+    [left] = await db.list_deliveries(webhook.id, 9)
+    assert (left.status, left.attempt, left.last_error) == ("pending", 1, None)
+
+    hooks.may_answer.set()
+    hooks.arrived.clear()
+    await make_due(database_url)
+    async with delivered_by(db):
+        assert (await hooks.next()).id == first.id
+        await until(db, webhook, "delivered", 2)
+
+
+async def test_two_processes_send_each_message_once(db: PostgresJobsDB, hooks: HookServer) -> None:
+    webhook = await endpoint(db, hooks)
+    jobs = [await ended_job(db) for _ in range(12)]
+    async with delivered_by(db), delivered_by(db):
+
+        async def all_told() -> bool:
+            told = await db.list_deliveries(webhook.id, 50)
+            return [d.status for d in told] == ["delivered"] * len(jobs)
+
+        await eventually(all_told, "everything is delivered")
+    assert len({got.id for got in hooks.got}) == len(hooks.got) == len(jobs)
+
+
+# -- what follows from an answer --------------------------------------------------------------
+
+
+def test_the_schedule_is_that_of_the_standard() -> None:
+    delays = [
+        judge(attempt, Answer(500)).delay_seconds for attempt in range(1, len(SCHEDULE_SECONDS) + 1)
+    ]
+    assert delays == [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
+    last = judge(len(SCHEDULE_SECONDS) + 1, Answer(500))
+    assert last.status is DeliveryStatus.FAILED
+    assert judge(1, Answer(500), jitter=1.1).delay_seconds == pytest.approx(5.5)
+
+
+@pytest.mark.parametrize("code", [200, 201, 202, 204, 299])
+def test_success_is_any_2xx(code: int) -> None:
+    assert judge(1, Answer(code)).status is DeliveryStatus.DELIVERED
+
+
+@pytest.mark.parametrize(
+    ("answer", "seconds"),
+    [
+        (Answer(429, retry_after_seconds=60), 60),
+        (Answer(503, retry_after_seconds=60), 60),
+        (Answer(503, retry_after_seconds=1), 5),
+        (Answer(503, retry_after_seconds=1e9), 86_400),
+        (Answer(500, retry_after_seconds=60), 5),
+        (Answer(error="away"), 5),
+    ],
+)
+def test_who_is_busy_may_say_until_when(answer: Answer, seconds: float) -> None:
+    assert judge(1, answer).delay_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        (None, None),
+        ("7", 7.0),
+        ("9" * 50, 999_999_999.0),
+        ("-1", None),
+        ("soon", None),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+    ],
+)
+def test_a_wait_is_seconds_or_a_date(text: str | None, seconds: float | None) -> None:
+    assert sending._retry_after_seconds(text) == seconds
+
+
+def test_a_wait_until_a_date_counts_from_now() -> None:
+    text = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+    assert sending._retry_after_seconds(text) == pytest.approx(3_600, abs=60)
+
+
+async def test_the_wait_that_an_endpoint_asks_for_is_kept(
+    db: PostgresJobsDB, hooks: HookServer
+) -> None:
+    webhook = await endpoint(db, hooks)
+    hooks.script.append(answering(429, "Retry-After: 1000"))
+    async with delivered_by(db):
+        await ended_job(db)
+        waiting = await until(db, webhook, "pending", 1)
+    assert timedelta(seconds=900) < waiting.next_at - datetime.now(UTC) <= timedelta(seconds=1000)
+
+
+class Flaky(PostgresJobsDB):
+    """A store that is away for the first claim and for the first word of a try's end."""
+
+    claims = ends = 0
+
+    async def claim_deliveries(
+        self, limit: int, per_webhook: int, busy: Sequence[str], lease_seconds: float
+    ) -> list[DueDelivery]:
+        self.claims += 1
+        if self.claims == 1:
+            raise DatabaseUnavailableError("away")
+        return await super().claim_deliveries(limit, per_webhook, busy, lease_seconds)
+
+    async def end_try(self, delivery: DueDelivery, ended: TryEnded) -> bool:
+        self.ends += 1
+        if self.ends == 1:
+            raise DatabaseUnavailableError("away")
+        return await super().end_try(delivery, ended)
+
+
+async def test_what_could_not_be_written_is_sent_again_under_the_same_id(
+    db: PostgresJobsDB, hooks: HookServer, database_url: str
+) -> None:
+    webhook = await endpoint(db, hooks)
+    await ended_job(db)
+    flaky = Flaky(database_url)
+    events: list[Event] = []
+    async with delivered_by(flaky, events, lease_seconds=0.3):
+        await until(db, webhook, "delivered", 2)
+    await flaky.close()
+
+    assert [got.id for got in hooks.got] == [hooks.got[0].id] * 2
+    assert events[0].name == "loop.failed"
