@@ -22,6 +22,7 @@ from app.api.intake import REPLAYED_HEADER, Intake, key_of, submitter_of
 from app.api.openapi import problems
 from app.api.problems import RETRY_AFTER_SECONDS, Problem, pointer_to
 from app.api.requests import BoundedRequest, media_type, unparsable
+from app.api.security_quota import Quota
 from app.api.submitting import KEY_PARAMETER, SUBMITTED
 from app.api.submitting_schemas import (
     BatchReceiptResponse,
@@ -32,6 +33,7 @@ from app.api.submitting_schemas import (
 from app.api.versions import beside
 from app.db.interface import DBInterface
 from app.domain.errors import (
+    DatasetNotFoundError,
     IdempotencyKeyReusedError,
     InvalidJsonError,
     TooLargeError,
@@ -85,9 +87,10 @@ class _Row:
 class BatchRoutes:
     """Routes about jobs that were submitted together."""
 
-    def __init__(self, db: DBInterface, intake: Intake) -> None:
+    def __init__(self, db: DBInterface, intake: Intake, quota: Quota) -> None:
         self._db = db
         self._intake = intake
+        self._quota = quota
 
     def add_to(self, router: APIRouter) -> None:
         """Declare the routes."""
@@ -101,7 +104,7 @@ class BatchRoutes:
             response_model_exclude_unset=True,
             summary="Submit many jobs, all or none",
             tags=["jobs"],
-            responses={202: SUBMITTED, **problems(400, 413, 415, 422, 503)},
+            responses={202: SUBMITTED, **problems(400, 413, 415, 422, 429, 503)},
             openapi_extra={"parameters": [KEY_PARAMETER], "requestBody": _BODY},
         )
         add(
@@ -132,12 +135,22 @@ class BatchRoutes:
         rows = await asyncio.to_thread(
             self._read, body, is_lines=kind in LINES, submitter=submitter, key=key
         )
+        room = await self._quota.admit(http, len(rows), len(body))
         try:
             receipt = await self._db.insert_pending_jobs([row.submission for row in rows])
+        except DatasetNotFoundError as error:
+            raise _refused(
+                [
+                    (f"/{index}/payload/dataset/id", str(error))
+                    for index, row in enumerate(rows)
+                    if row.submission.options.dataset_id == error.dataset_id
+                ]
+            ) from None
         except IdempotencyKeyReusedError as error:
             if key is not None:
                 raise IdempotencyKeyReusedError(key, error.job_id) from None
             raise _reused(error) from None
+        response.headers.update(room)
         if len(receipt.replayed) == len(rows):
             response.headers[REPLAYED_HEADER] = "true"
         if receipt.id is not None:

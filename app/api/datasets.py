@@ -33,7 +33,6 @@ from app.api.versions import beside
 from app.datasets.tables import MAX_BYTES
 from app.db.interface import DBFactory, DBInterface
 from app.domain.errors import DatasetError, DatasetInUseError, DatasetNotFoundError
-from app.domain.sharing import dataset_of
 
 MAX_UPLOADS: Final = 4
 """That are received or read at once by one process."""
@@ -248,26 +247,6 @@ class DatasetRoutes:
         response = Response(page, media_type="application/json")
         link_to_next(response, more)
         return response
-
-
-async def require_dataset(db: DBInterface, payload: dict[str, Any]) -> str | None:
-    """The id of the dataset that a payload names, None where it names none.
-
-    For submissions: 422 as a problem where there is no such dataset.
-    """
-    dataset_id = dataset_of(payload)
-    if dataset_id is not None:
-        try:
-            await db.get_dataset(dataset_id)
-        except DatasetNotFoundError as error:
-            place = "/payload/dataset/id"
-            raise Problem(
-                HTTPStatus.UNPROCESSABLE_ENTITY,
-                "unknown-dataset",
-                str(error),
-                errors=[(place, str(error))],
-            ) from None
-    return dataset_id
 
 
 async def _body(http: Request) -> AsyncGenerator[bytes, None]:

@@ -1,7 +1,8 @@
 """From what a request says to what the store takes: checked, completed, with a fingerprint."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
@@ -11,9 +12,10 @@ from fastapi import Request
 from app.api.problems import Problem
 from app.api.schemas import EnqueueRequest
 from app.db.ids import new_id
-from app.domain.errors import InvalidJsonError, UnknownPipelineError
+from app.domain.errors import DatasetNotFoundError, InvalidJsonError, UnknownPipelineError
 from app.domain.jobs import MAX_PAYLOAD_BYTES, JobOptions, Registration
 from app.domain.json_values import dump_storable
+from app.domain.sharing import dataset_of
 from app.domain.submissions import MAX_KEY_CHARACTERS, Submission, fingerprint
 
 KEY_HEADER: Final = "Idempotency-Key"
@@ -57,7 +59,17 @@ class Intake:
         """
         payload = _storable(request.payload)
         options = self.options(request.options(), request.payload, submitter=submitter, key=key)
-        return Submission(payload, options)
+        return Submission(payload, self.with_dataset(options, request.payload))
+
+    def with_dataset(self, options: JobOptions, payload: Mapping[str, Any]) -> JobOptions:
+        """The options with the dataset that the payload names, where its pipeline takes one.
+
+        Others may mean something else by that name.
+        """
+        registration = (self._pipelines or {}).get(options.pipeline or "")
+        if registration is None or not declares(registration, "dataset"):
+            return options
+        return replace(options, dataset_id=dataset_of(payload))
 
     def options(
         self, asked: JobOptions, content: Any, *, submitter: str = "", key: str | None = None
@@ -85,6 +97,26 @@ class Intake:
                 fingerprint=fingerprint(content, options),
             )
         return options if registration is None else registration.complete(options)
+
+
+def declares(registration: Registration, name: str) -> bool:
+    """Whether a pipeline's payload schema knows a property of this name."""
+    properties = (registration.payload_schema or {}).get("properties")
+    return isinstance(properties, Mapping) and name in properties
+
+
+@contextmanager
+def unknown_dataset(pointer: str = "/payload/dataset/id") -> Iterator[None]:
+    """Tell as a problem of the request that its payload names a dataset that is not there."""
+    try:
+        yield
+    except DatasetNotFoundError as error:
+        raise Problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            "unknown-dataset",
+            str(error),
+            errors=[(pointer, str(error))],
+        ) from None
 
 
 def submitter_of(http: Request) -> str:

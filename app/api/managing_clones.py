@@ -9,12 +9,20 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRouter
 
-from app.api.intake import REPLAYED_HEADER, Intake, key_of, submitter_of
+from app.api.intake import (
+    REPLAYED_HEADER,
+    Intake,
+    declares,
+    key_of,
+    submitter_of,
+    unknown_dataset,
+)
 from app.api.managing_schemas import CloneRequest
 from app.api.openapi import problems
 from app.api.problems import RETRY_AFTER_SECONDS, Problem
 from app.api.requests import OFF_LOOP_BYTES
 from app.api.schemas import EnqueueResponse
+from app.api.security_quota import Quota
 from app.api.submitting import KEY_PARAMETER, SUBMITTED
 from app.api.versions import beside
 from app.db.interface import DBInterface
@@ -33,9 +41,14 @@ class CloneRoutes:
     """
 
     def __init__(
-        self, db: DBInterface, intake: Intake, pipelines: Mapping[str, Registration] | None
+        self,
+        db: DBInterface,
+        intake: Intake,
+        quota: Quota,
+        pipelines: Mapping[str, Registration] | None,
     ) -> None:
         self._db = db
+        self._quota = quota
         self._intake = intake
         self._pipelines = pipelines
 
@@ -51,7 +64,7 @@ class CloneRoutes:
             tags=["jobs"],
             responses={
                 202: {"description": "The new job is stored.", **SUBMITTED},
-                **problems(400, 404, 410, 413, 415, 422, 503),
+                **problems(400, 404, 410, 413, 415, 422, 429, 503),
             },
             openapi_extra={"parameters": [KEY_PARAMETER]},
         )
@@ -81,7 +94,14 @@ class CloneRoutes:
         if request.from_stage is not None:
             await self._check_stage(job.id, options.pipeline or job.pipeline, request.from_stage)
         payload = await self._payload(job.id, request)
-        clone_id = await self._db.insert_pending_job(payload, options)
+        if '"dataset"' in payload:
+            # Parsing a payload of any size stays off the event loop.
+            parsed = await asyncio.to_thread(json.loads, payload)
+            options = self._intake.with_dataset(options, parsed)
+        room = await self._quota.admit(http, 1, len(payload))
+        with unknown_dataset():
+            clone_id = await self._db.insert_pending_job(payload, options)
+        response.headers.update(room)
         if key is not None and clone_id != options.job_id:
             response.headers[REPLAYED_HEADER] = "true"
         response.headers["Location"] = beside(http, f"/jobs/{clone_id}")
@@ -89,7 +109,7 @@ class CloneRoutes:
         return EnqueueResponse(id=clone_id)
 
     async def _check_stage(self, job_id: str, pipeline: str, stage: str) -> None:
-        if self._pipelines is not None and not can_start_from(self._pipelines[pipeline]):
+        if self._pipelines is not None and not declares(self._pipelines[pipeline], START_FROM):
             raise _refused(f"pipeline {pipeline!r} takes no {START_FROM!r} in its payload")
         kept = await self._db.list_checkpoint_stages(job_id)
         if stage not in kept:
@@ -109,13 +129,6 @@ class CloneRoutes:
                 return _changed(stored, request, start)
             return await asyncio.to_thread(_changed, stored, request, start)
         return stored
-
-
-def can_start_from(registration: Registration) -> bool:
-    """Whether the pipeline says of itself that a job may start from another one's stage."""
-    schema = registration.payload_schema or {}
-    properties = schema.get("properties")
-    return isinstance(properties, Mapping) and START_FROM in properties
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

@@ -112,7 +112,8 @@ class WebServer:
         self._pipelines = pipelines
         self._default_pipeline = default_pipeline
         self._intake = Intake(pipelines, default_pipeline)
-        self._submitting = SubmitRoutes(db, self._intake)
+        self._security = Security(db, access or Access())
+        self._submitting = SubmitRoutes(db, self._intake, self._security.quota)
         self._on_stopped = on_stopped
         self._vital_signs = vital_signs
         self._schema_revision = schema_revision
@@ -131,7 +132,6 @@ class WebServer:
         )
         self._webhook_rules = webhook_rules or AddressRules()
         self._deliveries = deliveries or NoScheduler()
-        self._security = Security(db, access or Access())
         self._security.guard(self.app)
         self.app.add_middleware(EndsInTime, requests=self._open_requests)
         self._security.cover(self.app)
@@ -175,7 +175,7 @@ class WebServer:
             response_model=EnqueueResponse,
             summary="Submit a job",
             tags=["jobs"],
-            responses={200: SUBMITTED, **problems(400, 413, 415, 422, 503)},
+            responses={200: SUBMITTED, **problems(400, 413, 415, 422, 429, 503)},
             openapi_extra={"parameters": [KEY_PARAMETER]},
         )
         add(
@@ -201,7 +201,7 @@ class WebServer:
             EventRoutes(self._db, self._followers),
             HistoryRoutes(self._db, self._followers),
             self._submitting,
-            BatchRoutes(self._db, self._intake),
+            BatchRoutes(self._db, self._intake, self._security.quota),
             DatasetRoutes(self._db, self._db_factory),
             ResultRoutes(self._db, self._db_factory),
             ManageRoutes(self._db),
@@ -213,7 +213,7 @@ class WebServer:
                 wanted_revision=self._schema_revision,
             ),
             ListRoutes(self._db),
-            CloneRoutes(self._db, self._intake, self._pipelines),
+            CloneRoutes(self._db, self._intake, self._security.quota, self._pipelines),
             QueueRoutes(self._db),
             WebhookRoutes(self._db, self._webhook_rules),
             NodeRoutes(self._db),

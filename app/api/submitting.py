@@ -7,11 +7,20 @@ from typing import Any, Final
 from fastapi import Request, Response
 from fastapi.routing import APIRouter
 
-from app.api.intake import KEY_HEADER, KEY_PATTERN, REPLAYED_HEADER, Intake, key_of, submitter_of
+from app.api.intake import (
+    KEY_HEADER,
+    KEY_PATTERN,
+    REPLAYED_HEADER,
+    Intake,
+    key_of,
+    submitter_of,
+    unknown_dataset,
+)
 from app.api.openapi import headers, problems
 from app.api.problems import RETRY_AFTER_SECONDS
 from app.api.requests import OFF_LOOP_BYTES
 from app.api.schemas import EnqueueRequest, EnqueueResponse
+from app.api.security_quota import Quota
 from app.api.versions import beside
 from app.db.interface import DBInterface
 from app.domain.submissions import Submission
@@ -38,9 +47,10 @@ KEY_PARAMETER: Final[dict[str, Any]] = {
 class SubmitRoutes:
     """Routes that take jobs in."""
 
-    def __init__(self, db: DBInterface, intake: Intake) -> None:
+    def __init__(self, db: DBInterface, intake: Intake, quota: Quota) -> None:
         self._db = db
         self._intake = intake
+        self._quota = quota
 
     def add_to(self, router: APIRouter) -> None:
         """Declare the routes."""
@@ -52,7 +62,7 @@ class SubmitRoutes:
             response_model=EnqueueResponse,
             summary="Submit a job, answered by 202",
             tags=["jobs"],
-            responses={202: SUBMITTED, **problems(400, 413, 415, 422, 503)},
+            responses={202: SUBMITTED, **problems(400, 413, 415, 422, 429, 503)},
             openapi_extra={"parameters": [KEY_PARAMETER]},
         )
 
@@ -75,7 +85,10 @@ class SubmitRoutes:
         # A large payload takes tens of milliseconds to check and dump: not on the event loop.
         is_large = len(await http.body()) > OFF_LOOP_BYTES
         submission = await asyncio.to_thread(prepare) if is_large else prepare()
-        job_id = await self._db.insert_pending_job(submission.payload, submission.options)
+        room = await self._quota.admit(http, 1, len(submission.payload))
+        with unknown_dataset():
+            job_id = await self._db.insert_pending_job(submission.payload, submission.options)
+        response.headers.update(room)
         if key is not None and job_id != submission.options.job_id:
             response.headers[REPLAYED_HEADER] = "true"
         response.headers["Location"] = beside(http, f"/jobs/{job_id}")

@@ -157,6 +157,7 @@ class JobOptions:
         idempotency_key: names this submission: a second one under it finds the first one's job.
         fingerprint: what the key is used for (`app.domain.submissions`); None compares nothing.
         job_id: a new UUIDv7 of a caller who wants to know whether the job is new; else None.
+        dataset_id: the dataset that the payload names; it stays as long as the job does.
     """
 
     pipeline: str | None = None
@@ -172,6 +173,7 @@ class JobOptions:
     idempotency_key: str | None = None
     fingerprint: bytes | None = None
     job_id: str | None = None
+    dataset_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

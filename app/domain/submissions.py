@@ -18,7 +18,10 @@ MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
 MAX_KEY_CHARACTERS: Final = 255
 
 # Options that say who asks and how, not what is to be done.
-_ASIDE: Final = frozenset({"job_id", "idempotency_key", "fingerprint", "submitted_by"})
+# Who and when, and what the payload says itself.
+_ASIDE: Final = frozenset(
+    {"job_id", "idempotency_key", "fingerprint", "submitted_by", "dataset_id"}
+)
 _DEFAULTS: Final = JobOptions()
 
 

@@ -27,6 +27,7 @@ class Submitting(Protocol):
                 option does (the pointer then begins with the option's name).
             TooLargeError: the payload exceeds MAX_PAYLOAD_BYTES, the metadata MAX_METADATA_BYTES.
             IdempotencyKeyReusedError: the key's job has another fingerprint.
+            DatasetNotFoundError: the options name a dataset that is not there.
 
         A lost connection is retried under the same id, so the job exists once or not at all.
         Calls at the same time may be committed together; one that fails or is given up harms no

@@ -5,8 +5,10 @@ taken is read afterwards, with a snapshot of its own; whoever made it has commit
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -22,6 +24,7 @@ from app.db.postgres.statements import STATEMENTS
 from app.domain.errors import (
     BatchNotFoundError,
     DatabaseUnavailableError,
+    DatasetNotFoundError,
     IdempotencyKeyReusedError,
     InvalidJsonError,
     TooLargeError,
@@ -49,6 +52,9 @@ _INSERT_TRIES: Final = 2
 # A key's job may be deleted between the insert that met it and the look at it.
 _KEY_TRIES: Final = 3
 
+# In the detail of a violated foreign key: which one.
+_NAMED: Final = re.compile(r"=\(([^()]+)\)")
+
 _Answer = TypeVar("_Answer")
 _Key = tuple[str, str]
 
@@ -58,7 +64,7 @@ class _Row:
     """A job as the statement takes it.
 
     Attributes:
-        columns: those of the statement from the pipeline to the fingerprint, in its order.
+        columns: those of the statement from the pipeline to the dataset, in its order.
     """
 
     id: UUID
@@ -114,8 +120,9 @@ class PostgresSubmitting(PostgresCalls):
         """See DBInterface."""
         row = self._row(payload, options or JobOptions())
         # Waiting for a place in a group and all tries together take no longer than one call may.
-        async with unavailable_errors(), asyncio.timeout(self._command_timeout_seconds):
-            return str(await self._groups.submit(row, len(row.payload)))
+        with _unknown_dataset():
+            async with unavailable_errors(), asyncio.timeout(self._command_timeout_seconds):
+                return str(await self._groups.submit(row, len(row.payload)))
 
     async def insert_pending_jobs(self, submissions: Sequence[Submission]) -> BatchReceipt:
         """See DBInterface."""
@@ -123,12 +130,13 @@ class PostgresSubmitting(PostgresCalls):
             raise ValueError(f"{len(submissions)} submissions; 1 to {MAX_BATCH_ROWS} are a batch")
         rows = await asyncio.to_thread(self._rows, submissions)
         batch_id = UUID(new_id())
-        async with unavailable_errors(), asyncio.timeout(BATCH_SECONDS):
-            found = await _tried(
-                _INSERT_TRIES,
-                self._command_timeout_seconds,
-                lambda: self._store_batch(rows, batch_id),
-            )
+        with _unknown_dataset():
+            async with unavailable_errors(), asyncio.timeout(BATCH_SECONDS):
+                found = await _tried(
+                    _INSERT_TRIES,
+                    self._command_timeout_seconds,
+                    lambda: self._store_batch(rows, batch_id),
+                )
         self._wake_for_due(rows, found)
         batches = {one.batch_id for one in found}
         common = batch_id if batch_id in batches else batches.pop() if len(batches) == 1 else None
@@ -236,6 +244,7 @@ class PostgresSubmitting(PostgresCalls):
             submitter,
             options.idempotency_key,
             options.fingerprint,
+            None if options.dataset_id is None else UUID(options.dataset_id),
         )
         return _Row(
             id=UUID(options.job_id or new_id()),
@@ -245,6 +254,15 @@ class PostgresSubmitting(PostgresCalls):
             fingerprint=options.fingerprint,
             is_due=options.run_at is None and options.delay_seconds <= 0,
         )
+
+
+@contextmanager
+def _unknown_dataset() -> Iterator[None]:
+    try:
+        yield
+    except asyncpg.ForeignKeyViolationError as error:
+        found = _NAMED.search(error.detail or "")
+        raise DatasetNotFoundError(found[1] if found else "") from None
 
 
 async def _settle(

@@ -13,7 +13,7 @@ job as (
     insert into haulage.jobs (
         id, pipeline, queue, priority, run_at, max_attempts,
         timeout_seconds, start_timeout_seconds, stall_seconds, memory_limit_bytes,
-        tags, metadata, submitted_by, idempotency_key, payload_hash, batch_id
+        tags, metadata, submitted_by, idempotency_key, payload_hash, dataset_id, batch_id
     )
     select
         given.id, given.pipeline, given.queue, given.priority,
@@ -27,15 +27,16 @@ job as (
             from jsonb_array_elements_text(given.tags::jsonb) with ordinality as tag (value, n)
             order by tag.n
         ),
-        given.metadata::jsonb, given.submitted_by, given.idempotency_key, given.payload_hash, $2
+        given.metadata::jsonb, given.submitted_by, given.idempotency_key, given.payload_hash,
+        given.dataset_id, $2
     from bound, unnest(
         $3::uuid[], $4::text[], $5::text[], $6::int2[], $7::timestamptz[], $8::float8[],
         $9::int4[], $10::float8[], $11::float8[], $12::float8[], $13::int8[], $14::text[],
-        $15::text[], $16::text[], $17::text[], $18::bytea[]
+        $15::text[], $16::text[], $17::text[], $18::bytea[], $19::uuid[]
     ) as given (
         id, pipeline, queue, priority, run_at, delay_seconds,
         max_attempts, timeout_seconds, start_timeout_seconds, stall_seconds, memory_limit_bytes,
-        tags, metadata, submitted_by, idempotency_key, payload_hash
+        tags, metadata, submitted_by, idempotency_key, payload_hash, dataset_id
     )
     where bound.wait is not null
     -- Everybody takes keys in one order, so that two groups with the same ones do not deadlock.
@@ -54,7 +55,7 @@ payload as (
     insert into haulage.job_payloads (job_id, payload)
     select job.id, given.payload::jsonb
     from job
-    join unnest($3::uuid[], $19::text[]) as given (id, payload) using (id)
+    join unnest($3::uuid[], $20::text[]) as given (id, payload) using (id)
 )
 select id from job;
 
