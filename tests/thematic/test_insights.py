@@ -98,15 +98,16 @@ def test_an_answer_with_two_themes_is_counted_once_in_the_largest() -> None:
 
 def test_stances_are_told_by_their_shares() -> None:
     texts = [sentence["text"] for sentence in by_template(with_stance=True).insights]
-    assert "Answers are most often positive on “Friendly staff”: 80 of 80 (100 %)." in texts
-    assert "Answers are most often negative on “Cold food”: 50 of 50 (100 %)." in texts
+    among = "Of themes with at least 30 judged answers, answers are most often"
+    assert f"{among} positive on “Friendly staff”: 80 of 80 (100 %)." in texts
+    assert f"{among} negative on “Cold food”: 50 of 50 (100 %)." in texts
     assert not any("most often" in sentence["text"] for sentence in by_template().insights)
 
 
 async def worded(coder: Coder) -> Insights:
     template = by_template()
-    _, chosen = given()
-    more = sizes(counted(), LABELS, chosen)
+    answers, chosen = given()
+    more = sizes(answers, counted(), LABELS, chosen)
     return await word(asker(coder), template, more, LABELS, Survey(None, None))
 
 
@@ -224,8 +225,8 @@ async def test_figures_of_one_theme_are_not_given_to_another(text: str) -> None:
 
 
 def sizes_of(name: str) -> str:
-    _, chosen = given()
-    facts = [*by_template().insights, *sizes(counted(), LABELS, chosen)]
+    answers, chosen = given()
+    facts = [*by_template().insights, *sizes(answers, counted(), LABELS, chosen)]
     at = next(at for at, fact in enumerate(facts) if fact["text"].startswith(f"Theme “{name}”"))
     return f"F{at + 1}"
 
@@ -375,10 +376,10 @@ def as_insight(sentence: Sentence, **changes: Any) -> Insight:
 
 async def test_all_numbers_are_found_again() -> None:
     counts = recount()
-    _, chosen = given()
+    answers, chosen = given()
     sentences = [
         *by_template(with_stance=True).insights,
-        *sizes(counted(), LABELS, chosen),
+        *sizes(answers, counted(), LABELS, chosen),
         *(await worded(Coder(good))).insights,
     ]
     for sentence in sentences:

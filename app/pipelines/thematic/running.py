@@ -375,7 +375,7 @@ class _Run:
             )
             if not self.asker.is_there:
                 return by_template
-            more = insights.sizes(counted, labels, chosen)
+            more = insights.sizes(material.answers, counted, labels, chosen)
             return await wording.word(self.asker, by_template, more, labels, material.survey)
 
         return await self._milestones.reach(
