@@ -1,4 +1,4 @@
-"""What stands out in the counts: groups that speak of a theme more often, themes that come together.
+"""What stands out in the counts: groups that speak of a theme more often, themes in pairs.
 
 Both are told only where chance is a poor explanation: by the exact test of a two by two table
 (Fisher; the upper tail of the hypergeometric distribution), held against SIGNIFICANCE over all

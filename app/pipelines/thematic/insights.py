@@ -45,11 +45,13 @@ class Insights:
     Attributes:
         dropped: sentences of the model that did not hold.
         lost: why the model was given up on the way, None where it was not.
+        unanswered: why the model worded none of them though it was there, None where it did.
     """
 
     insights: list[Sentence]
     dropped: int = 0
     lost: str | None = None
+    unanswered: str | None = None
 
 
 def insights(answers: Answers, counted: Tables, labels: Labels, chosen: Quotes) -> Insights:

@@ -269,6 +269,11 @@ def _about_the_model(request: Request, made: Outcomes, counted: Tables) -> dict[
             f"{made.sentences.dropped} sentences of the LLM stated something that was not "
             "computed, and were dropped."
         )
+    if made.sentences.unanswered:
+        told["no_insights"] = (
+            "The LLM worded none of the insights, which are those of the templates: "
+            f"{made.sentences.unanswered}."
+        )
     if parameters.stance and parameters.llm is None:
         told["no_stance"] = "Stances need an LLM, and none took part."
     elif made.stances.unknown:
