@@ -6,6 +6,7 @@ or speaks of the task is refused, and so is one that says what one person alone 
 where the model has no better one the keywords' name stays.
 """
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -119,7 +120,7 @@ async def name(
 
     One question after the other, since each is told the names that are taken.
     """
-    namer = _Namer(asks, prepared, embedded, found, labels, survey)
+    namer = await asyncio.to_thread(_Namer, asks, prepared, embedded, found, labels, survey)
     parts = _parts(namer.shown)
     try:
         for at, part in enumerate(parts):

@@ -9,6 +9,7 @@ fine: a good name is often more abstract than the answers.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from app.pipelines.thematic.prepare import Prepared
@@ -92,7 +93,12 @@ def said_by_one(themes: Iterable[Voices]) -> dict[str, bool]:
 
 def content(text: str) -> set[str]:
     """Stems of a text's content words."""
-    return {stem(word) for word in tokens(text) if not is_stop(word)}
+    return {_stem(word) for word in tokens(text) if not is_stop(word)}
+
+
+@lru_cache(maxsize=50_000)
+def _stem(word: str) -> str:
+    return stem(word)
 
 
 def _roots(stems: Iterable[str]) -> set[str]:
