@@ -106,7 +106,14 @@ def test_without_a_theme_there_is_nothing_to_judge() -> None:
                 "the LLM had no usable name for 1 sub-theme",
             ],
         ),
-        ([], "keywords", []),
+        (
+            [1],
+            "keywords",
+            [
+                "the LLM had no usable name for 1 theme",
+                "the LLM had no usable name for 1 sub-theme",
+            ],
+        ),
     ],
 )
 def test_names_of_hidden_themes_are_not_told_of(
@@ -122,6 +129,12 @@ def test_names_of_hidden_themes_are_not_told_of(
     parameters = SimpleNamespace(mode="full", llm=SETTINGS, codebook=())
     labelling = judging.labelled(SimpleNamespace(parameters=parameters), told, shown)  # type: ignore[arg-type]
     assert (labelling.method, labelling.reasons) == (method, reasons)
+
+
+def test_without_a_theme_nobody_has_named_one() -> None:
+    parameters = SimpleNamespace(mode="full", llm=SETTINGS, codebook=())
+    request: Any = SimpleNamespace(parameters=parameters)
+    assert judging.labelled(request, made([-1], []), []).method == "keywords"
 
 
 def test_the_words_of_one_keyword_do_not_make_a_theme_coherent() -> None:

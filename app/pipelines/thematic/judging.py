@@ -38,6 +38,8 @@ def mode_run(request: Request, made: Outcomes) -> Literal["keywords", "name", "f
 def labelled(request: Request, made: Outcomes, shown: Sequence[int]) -> Labelling:
     """Who named the themes that are `shown`, and why it was not somebody better."""
     parameters, labels = request.parameters, made.labels
+    # Where no answer could be judged, all names are told of that there were.
+    shown = shown or range(len(labels.names))
     of_themes = [labels.sources[theme] for theme in shown]
     of_subthemes = [
         source
