@@ -15,6 +15,8 @@ from app.results.groups import Sizes
 from app.results.themes import Insight, Theme, ThemesResult
 
 STANCES: Final = ("positive", "negative", "mixed", "neutral")
+LEAST_JUDGED: Final = 30
+"""Answers with a known stance that a theme needs to be compared with others by their shares."""
 
 _IN_QUOTES: Final = re.compile(r"“([^“”]*)”")
 # Shares are given in full, z to two places.
@@ -46,6 +48,10 @@ class Recount:
         self._statuses = Counter(entry.status for entry in result.assignments)
         self._analysed = self._statuses.total() - self._statuses["non_answer"]
         self._themes = {theme.id: theme for theme in result.themes}
+        self._told: dict[str, Counter[str]] = defaultdict(Counter)
+        for entry in result.assignments:
+            for theme, stance in (entry.stance or {}).items():
+                self._told[theme][stance] += 1
         self._kinds: dict[frozenset[str], Callable[[Insight, Numbers], Iterable[Numbers]]] = {
             frozenset({"responses", "analysed", "share"}): self._size,
             frozenset({"largest", "themes", "responses", "analysed", "share"}): self._largest,
@@ -58,6 +64,10 @@ class Recount:
                 | {"responses_second", "share_second"}
             ): self._together,
             **{frozenset({stance, "judged", "share"}): self._stance for stance in STANCES},
+            **{
+                frozenset({stance, "judged", "share", "least_judged"}): self._most_often
+                for stance in STANCES
+            },
             frozenset({"non_answers", "rows", "share"}): self._rest,
             frozenset({"other", "analysed", "share"}): self._rest,
             frozenset({"failed", "analysed", "share"}): self._rest,
@@ -138,15 +148,23 @@ class Recount:
             }
 
     def _stance(self, insight: Insight, _: Numbers) -> Iterator[Numbers]:
-        told: dict[str, Counter[str]] = defaultdict(Counter)
-        for entry in self._result.assignments:
-            for theme, stance in (entry.stance or {}).items():
-                told[theme][stance] += 1
         for theme in insight.theme_ids:
-            judged = told[theme].total()
             for stance in STANCES:
-                times = told[theme][stance]
-                yield {stance: times, "judged": judged, "share": _share(times, judged)}
+                yield self._stance_to(theme, stance)
+
+    def _stance_to(self, theme: str, stance: str) -> dict[str, int | float]:
+        times, judged = self._told[theme][stance], self._told[theme].total()
+        return {stance: times, "judged": judged, "share": _share(times, judged)}
+
+    def _most_often(self, insight: Insight, numbers: Numbers) -> Iterator[Numbers]:
+        """No other theme that was judged often enough has a larger share of this stance."""
+        [stance] = set(numbers) & set(STANCES)
+        large = [theme for theme in self._told if self._told[theme].total() >= LEAST_JUDGED]
+        most = max((self._stance_to(theme, stance)["share"] for theme in large), default=0)
+        for theme in insight.theme_ids:
+            counted = self._stance_to(theme, stance)
+            if theme in large and counted["share"] >= most:
+                yield {**counted, "least_judged": LEAST_JUDGED}
 
     def _rest(self, _insight: Insight, _: Numbers) -> Iterator[Numbers]:
         statuses, analysed, rows = self._statuses, self._analysed, len(self._listed)

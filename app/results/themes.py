@@ -84,10 +84,12 @@ class Theme(Part):
         description="Names of themes that the review joined into this one."
     )
     cohesion: float | None = Field(
-        description="Mean cosine of its answers to its centre; null without answers."
+        description="Mean cosine of the texts of the cluster that it comes from to their centre, "
+        "or to the code, whoever assigned its answers since; null without answers."
     )
     separation: float | None = Field(
-        description="How much nearer its answers are to it than to the next theme, -1 to 1."
+        description="How much nearer the texts of that cluster are to it than to the next one, -1 "
+        "to 1; null with a codebook."
     )
     quotes: list[Quote] = Field(description="The most typical first, unlike each other.")
 
@@ -169,7 +171,8 @@ class Assignment(Part):
     theme_ids: list[str] = Field(description="The primary one first; empty unless assigned.")
     subtheme_id: str | None = Field(description="Within the primary theme.")
     score: float | None = Field(
-        description="Cosine to the primary theme's centre, null where there is none."
+        description="Cosine to the centre of the primary theme's cluster, or to its code; null "
+        "where there is none."
     )
     method: Literal["cluster", "similarity", "llm", "codebook"] | None = Field(
         description="What assigned it: its cluster, its nearness to the theme, the LLM, or its "
@@ -265,18 +268,25 @@ class Metrics(Part):
     other_share: float = Field(description="Share of analysed answers without one.")
     failed_responses: float = Field(description="Share of analysed answers that failed.")
     stability: float | None = Field(
-        description="Mean adjusted Rand index of the themes against those of 80 % samples."
+        description="Mean adjusted Rand index of the clusters against those of 80 % samples; null "
+        "with a codebook."
     )
-    redundancy: float | None = Field(description="Highest cosine between two themes.")
+    redundancy: float | None = Field(
+        description="Highest cosine between the centres of two themes' clusters or codes."
+    )
     separation: float | None = Field(
-        description="Mean of the themes' separation, weighted by their answers."
+        description="Mean of the themes' separation, weighted by their answers; null with a "
+        "codebook."
     )
-    diversity: float | None = Field(description="Different keywords as a share of all.")
+    diversity: float | None = Field(
+        description="Different keywords as a share of all that the themes have."
+    )
     coherence_npmi: float | None = Field(
-        description="Mean normalised pointwise mutual information of a theme's words, -1 to 1."
+        description="Mean normalised pointwise mutual information of words of different keywords "
+        "of a theme, -1 to 1."
     )
     size_entropy: float | None = Field(
-        description="Evenness of the themes' sizes: 1 for equal ones."
+        description="Evenness of the themes' sizes: 1 for equal ones; codes without answers count."
     )
     name_specificity: float | None = Field(
         description="Share of names that say more than stock words such as “general comments”."
@@ -289,7 +299,8 @@ class Metrics(Part):
         description="Share of the LLM's answers that were valid at once; null without LLM."
     )
     agreement: float | None = Field(
-        description="Share of answers that the LLM puts where their cluster is; null without LLM."
+        description="Share of clustered answers that the LLM puts first where their cluster is, "
+        "and neither elsewhere nor in no theme; null where it assigned none."
     )
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from app.results.facts import STANCES, Recount
 from app.results.groups import Groups, Sizes, group_problems, group_sizes
+from app.results.numerals import NUMBER_WORD, ROMAN
 from app.results.themes import ROUNDING, Assignment, Quote, ThemesResult
 from app.results.wordings import wording_problems
 
@@ -21,13 +22,6 @@ _FIGURE: Final = re.compile(
     r"([-\u2212]?\d[\d,]*(?:\.\d+)?\w*)(\s*(?:[%٪\uff05]|per\s?cent\b))?", re.IGNORECASE
 )
 _PLAIN: Final = re.compile(r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
-_NUMBER_WORD: Final = re.compile(
-    r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
-    r"|(?:thir|four|fif|six|seven|eigh|nine)teen"
-    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundreds?|thousands?|millions?|dozens?"
-    r"|half|halves|thirds?|quarters?|fifths?|tenths?|twice|doubled?|tripled?|majority|minority)\b",
-    re.IGNORECASE,
-)
 
 
 def verify(
@@ -38,8 +32,9 @@ def verify(
     Args:
         result: of schema `themes/1`.
         answers: response id -> the answer exactly as it was given.
-        groups: by each column of `group_by`, response id -> group. Without them the counts by group
-            are compared with each other alone, and a swap of two may go unseen.
+        groups: by each column of `group_by`, response id -> group. Nothing else tells which
+            answers are of which group: without them the counts by group are compared with each
+            other alone, and a result in which two groups are exchanged counts as sound.
     """
     counted = _Counted(result)
     sizes = group_sizes(result, groups)
@@ -63,9 +58,9 @@ def unexplained_figures(
 ) -> list[str]:
     """Figures in `text` that are none of `numbers`: a percentage is a share, any other a count.
 
-    Numbers in words and signs such as "¾" are figures that no number explains. What stands in
-    quotation marks is a name or a group's label: its digits are no figures. `names` are those that
-    hold quotation marks themselves.
+    Numbers in words, Roman ones and signs such as "¾" are figures that no number explains. What
+    stands in quotation marks is a name or a group's label: its digits are no figures. `names` are
+    those that hold quotation marks themselves.
     """
     for name in names:
         text = text.replace(f"“{name}”", "")
@@ -84,7 +79,7 @@ def unexplained_figures(
         or figure.replace(",", "") not in (shares if sign else counts)
     ]
     signs = [sign for sign in plain if sign.isnumeric() and not sign.isdecimal()]
-    return [*strange, *_NUMBER_WORD.findall(plain), *signs]
+    return [*strange, *NUMBER_WORD.findall(plain), *ROMAN.findall(plain), *signs]
 
 
 class _Counted:

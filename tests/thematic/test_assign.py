@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from thematic.coder import SETTINGS, Coder, asker, good, lying, stage
+from thematic.coder import SETTINGS, Coder, asker, document, good, lying, stage
 from thematic.test_name import Material, material, named, quiet
 
-from app.pipelines.llm import LLMUnavailableError
+from app.pipelines.llm import BudgetExceededError, LLMUnavailableError
 from app.pipelines.thematic import assign, by_model, prepare
 from app.pipelines.thematic.assigned import Assigned, Assignments
 from app.pipelines.thematic.parameters import Parameters
@@ -105,6 +105,49 @@ async def test_a_weaker_model_gets_fewer_answers_a_call(most: int, batch: int) -
     assert sum(sizes) >= rest - batch
     good_outcome = await assigned(Coder(good), given)
     assert outcome.of == good_outcome.of
+
+
+@pytest.mark.parametrize("with_stance", [False, True])
+@pytest.mark.parametrize(("most", "batch"), [(10, 10), (5, 5), (2, 1), (1, 1)])
+@pytest.mark.parametrize(
+    "error",
+    [LLMUnavailableError("no answer within 120 s"), BudgetExceededError("does not fit")],
+    ids=["late", "dear"],
+)
+async def test_a_batch_that_is_not_answered_in_time_was_too_large(
+    error: Exception, most: int, batch: int, *, with_stance: bool
+) -> None:
+    def late(request: Any) -> Any:
+        if stage(request) == "assign" and len(document(request)["answers"]) > most:
+            raise error
+        return good(request)
+
+    given = await labelled()
+    coder = Coder(late)
+    parameters = replace(FULL, stance=with_stance, llm=replace(SETTINGS, concurrency=1))
+    outcome = await assigned(coder, given, parameters)
+    assert (outcome.batch, outcome.fallen_back, outcome.lost) == (batch, 0, None)
+    too_large = [size for size in by_model.BATCHES if size > most]
+    assert [outcome.agreements[str(size)] for size in too_large] == [0.0] * len(too_large)
+    assert outcome.of == (await assigned(Coder(good), given, parameters)).of
+
+
+async def test_one_batch_that_is_late_is_asked_again_in_halves() -> None:
+    late = 0
+
+    def once(request: Any) -> Any:
+        nonlocal late
+        if coder.calls["assign"] > 22 and not late:
+            late += 1
+            raise LLMUnavailableError("no answer within 120 s")
+        return good(request)
+
+    given = await labelled()
+    coder = Coder(once)
+    parameters = replace(FULL, llm=replace(SETTINGS, concurrency=1))
+    outcome = await assigned(coder, given, parameters)
+    assert late == 1
+    assert (outcome.batch, outcome.fallen_back, outcome.lost) == (20, 0, None)
 
 
 LIES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {

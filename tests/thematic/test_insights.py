@@ -98,16 +98,17 @@ def test_an_answer_with_two_themes_is_counted_once_in_the_largest() -> None:
 
 def test_stances_are_told_by_their_shares() -> None:
     texts = [sentence["text"] for sentence in by_template(with_stance=True).insights]
-    assert "Answers are most often positive on “Friendly staff”: 80 of 80 (100 %)." in texts
-    assert "Answers are most often negative on “Cold food”: 50 of 50 (100 %)." in texts
+    among = "Of themes with at least 30 judged answers, answers are most often"
+    assert f"{among} positive on “Friendly staff”: 80 of 80 (100 %)." in texts
+    assert f"{among} negative on “Cold food”: 50 of 50 (100 %)." in texts
     assert not any("most often" in sentence["text"] for sentence in by_template().insights)
 
 
 async def worded(coder: Coder) -> Insights:
     template = by_template()
-    _, chosen = given()
-    more = sizes(counted(), LABELS, chosen)
-    return await word(asker(coder), template, more, LABELS, Survey(None, None))
+    answers, chosen = given()
+    more = sizes(answers, counted(), LABELS, chosen)
+    return await word(asker(coder), template, more, Survey(None, None))
 
 
 def said(text: str, *facts: str) -> Coder:
@@ -138,6 +139,9 @@ async def test_sentences_that_hold_come_first_and_templates_fill_the_rest() -> N
         "“Friendly staff” is what people speak of more than of anything else.",
         '"Friendly staff" comes up in 80 answers.',
         "The largest theme is “Friendly staff” (80 answers, 43 %).",
+        "The most common theme is “Friendly staff”, mentioned in 43 % of answers (80 of 188).",
+        "“Friendly staff” is the largest theme, accounting for 80 of 188 answers (43 %).",
+        "A total of 80 respondents (43 %) mentioned “Friendly staff”.",
     ],
 )
 async def test_what_the_facts_say_may_be_said_in_other_words(text: str) -> None:
@@ -187,6 +191,22 @@ LIES = {
     "markup": "“Friendly staff” <b>comes up</b> in 80 answers.",
     "an address": "“Friendly staff” has 80 answers, see https://example.org",
     "an open quotation mark": "“Friendly staff” comes up “ in 80 answers.",
+    "rare": "“Friendly staff” is rare and hardly mentioned in this survey.",
+    "frequent": "“Friendly staff” is widespread among people and comes up frequently.",
+    "praise": "“Friendly staff” was praised in 80 of 188 answers (43 %).",
+    "complaint": "People complain about “Friendly staff” in 80 of 188 answers (43 %).",
+    "a reason": "“Friendly staff” comes up in 80 answers since people were bribed.",
+    "a wish": "“Friendly staff” should come up in 80 answers.",
+    "roman numerals": "“Friendly staff” comes up in LXXX of the answers.",
+    "German words": "“Friendly staff” kommt in achtzig Antworten vor.",
+    "German majority": "Die meisten Befragten sprechen von “Friendly staff”.",
+    "French majority": "La plupart des gens parlent de “Friendly staff”.",
+    "Spanish half": "La mitad de las respuestas mencionan “Friendly staff”.",
+    "Italian number": "“Friendly staff” compare in ottanta risposte.",
+    "Dutch few": "Weinig mensen noemen “Friendly staff” in hun antwoorden.",
+    "signs of comparison": "“Friendly staff” ≫ 80 answers.",
+    "a question": "Has “Friendly staff” come up in 80 answers?",
+    "another largest": "“Friendly staff” is the smallest theme: 80 of 188 answers (43 %).",
     "too short": "“Friendly staff”",
     "too long": "“Friendly staff” is liked. " * 20,
 }
@@ -203,7 +223,8 @@ async def test_figures_on_several_themes_stand_in_brackets_behind_their_names() 
     facts = ("F1", sizes_of("Cold food"))
     outcome = await worded(
         said(
-            "People praise “Friendly staff” (80 of 188, 43 %) and dislike “Cold food” (50).", *facts
+            "People speak of “Friendly staff” (80 of 188, 43 %) and mention “Cold food” (50).",
+            *facts,
         )
     )
     assert outcome.insights[0]["source"] == "llm"
@@ -224,8 +245,8 @@ async def test_figures_of_one_theme_are_not_given_to_another(text: str) -> None:
 
 
 def sizes_of(name: str) -> str:
-    _, chosen = given()
-    facts = [*by_template().insights, *sizes(counted(), LABELS, chosen)]
+    answers, chosen = given()
+    facts = [*by_template().insights, *sizes(answers, counted(), LABELS, chosen)]
     at = next(at for at, fact in enumerate(facts) if fact["text"].startswith(f"Theme “{name}”"))
     return f"F{at + 1}"
 
@@ -244,6 +265,7 @@ def fact_with(number: str, *, with_stance: bool = False) -> str:
         ("together", "100 % of those on “Parking fees” speak of “Long waits” together with it."),
         ("size_elsewhere", "“Cold food” comes up at 0 % where “ward” is “north”."),
         ("non_answers", "Of 198 rows 10 (5 %) are full of praise."),
+        ("non_answers", "Of 198 rows 10 (5 %) are comments on the survey."),
         ("other", "Of 188 answers 5 (3 %) are full of praise."),
         ("failed", "Of 188 answers 3 (2 %) are full of praise."),
     ],
@@ -258,6 +280,89 @@ async def test_every_template_can_be_said_again() -> None:
         identity = f"F{by_template().insights.index(fact) + 1}"
         outcome = await worded(said(fact["text"], identity))
         assert outcome.dropped == 0, fact["text"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "“Cold food” (50) comes up more often than “Friendly staff” (80).",
+        "“Cold food” is a larger theme than “Friendly staff” in this survey.",
+        "The largest theme is “Cold food” and “Friendly staff” comes up as well.",
+        "“Cold food” comes up less often in answers on “Friendly staff”.",
+        "“Cold food” is mentioned by people with “Friendly staff”.",
+        "“Cold food” (50) ahead of “Friendly staff” (80), say people.",
+    ],
+)
+async def test_themes_are_not_compared_but_by_a_fact(text: str) -> None:
+    outcome = await worded(said(text, "F1", sizes_of("Cold food")))
+    assert outcome.insights == by_template().insights
+
+
+NORTH = "where “ward” is “north”: 71 % (50 of 70) against 0 % (0 of 118) elsewhere"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"“Cold food” comes up less often {NORTH}.",
+        f"“Cold food” comes up more often elsewhere, {NORTH}.",
+        "“Cold food” comes up more often where “ward” is “north” than elsewhere.",
+        "“Cold food” comes up more often elsewhere and where “ward” is “north”.",
+        "“Cold food” comes up elsewhere: 71 % (50 of 70) against 0 % (0 of 118) in “ward” “north”.",
+        "“Cold food” comes up more often where “ward” is “north”: 0 % (0 of 118) of all.",
+        "“Cold food” comes up in “north”, the answers of the “ward”.",
+        "In “ward” “north” people speak of “Cold food”.",
+        "“Cold food” comes up more often where “ward” is “north”: “north” speaks of “Cold food”.",
+    ],
+)
+async def test_a_difference_has_its_direction_from_the_template(text: str) -> None:
+    outcome = await worded(said(text, fact_with("size_elsewhere")))
+    assert outcome.insights == by_template().insights
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"In this survey “Cold food” comes up more often {NORTH}.",
+        "“Cold food” comes up more often where “ward” is “north”, answers show.",
+    ],
+)
+async def test_a_difference_may_be_told_in_its_own_words(text: str) -> None:
+    outcome = await worded(said(text, fact_with("size_elsewhere")))
+    assert [each["source"] for each in outcome.insights].count("llm") == 1
+
+
+async def test_the_claim_of_one_fact_is_not_made_of_another_theme() -> None:
+    text = "“Friendly staff” comes up more often where “ward” is “north”."
+    outcome = await worded(said(text, "F1", fact_with("size_elsewhere")))
+    assert outcome.insights == by_template().insights
+
+
+STANCE_LIES = [
+    "Answers are most often negative on “Cold food”: 50 of 50 (100 %).",
+    "Of themes with at least 30 judged answers, answers are most often positive on “Cold food”.",
+    "Of themes with at least 50 judged answers, answers are most often negative on “Cold food”.",
+    "“Cold food” is negative: 50 of 50 answers (100 %).",
+    "“Cold food” comes up in 50 of 50 answers (100 %).",
+]
+STANCE_TRUTH = "Of themes with at least 30 judged answers, answers are most often negative on"
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        *((text, False) for text in STANCE_LIES),
+        (f"{STANCE_TRUTH} “Cold food”: 50 of 50 answers, 100 %.", True),
+        (f"{STANCE_TRUTH} “Cold food”: 49 of 50.", False),
+    ],
+)
+async def test_a_stance_is_told_among_the_themes_that_were_compared(
+    text: str, *, holds: bool
+) -> None:
+    template = by_template(with_stance=True)
+    fact = fact_with("negative", with_stance=True)
+    outcome = await word(asker(said(text, fact)), template, [], Survey(None, None))
+    assert (outcome.insights == template.insights) != holds
 
 
 @pytest.mark.parametrize("text", ["0 % of 1,000 answers", "0 %", "0.5 %"])
@@ -320,6 +425,46 @@ async def test_an_answer_of_no_use_leaves_the_templates(answer: str) -> None:
     assert outcome.insights == by_template().insights
 
 
+@pytest.mark.parametrize("is_final", [True, False])
+async def test_what_held_in_a_first_answer_is_kept_where_the_repair_fails(
+    *, is_final: bool
+) -> None:
+    def failing(request: Any) -> Any:
+        if coder.calls["insights"] > 1:
+            raise LLMUnavailableError("gone", 500, is_final=is_final)
+        lie = {"text": "“Friendly staff” has 999 answers by now.", "facts": ["F1"]}
+        answer = good(request)
+        return {"sentences": [lie, *answer["sentences"]]} if "sentences" in answer else answer
+
+    coder = Coder(failing)
+    outcome = await worded(coder)
+    assert [sentence["source"] for sentence in outcome.insights].count("llm") == 3
+    assert (outcome.lost is not None) == is_final
+
+
+async def test_a_single_failed_call_does_not_give_the_model_up() -> None:
+    def failing(request: Any) -> Any:
+        if coder.calls["insights"]:
+            raise LLMUnavailableError("no answer within 120 s")
+        return good(request)
+
+    coder = Coder(failing)
+    outcome = await worded(coder)
+    assert outcome.lost is None
+    assert outcome.insights == by_template().insights
+
+
+async def test_a_repair_that_is_worse_loses_nothing() -> None:
+    def worse(answer: Any, _: dict[str, Any]) -> Any:
+        lie = {"text": "“Friendly staff” has 999 answers by now.", "facts": ["F1"]}
+        again = coder.calls["insights"] > 1
+        return {"sentences": [lie] if again else [lie, *answer["sentences"]]}
+
+    coder = Coder(lying("insights", worse))
+    outcome = await worded(coder)
+    assert [sentence["source"] for sentence in outcome.insights].count("llm") == 3
+
+
 async def test_a_lost_model_leaves_the_templates() -> None:
     def gone(_: Any) -> Any:
         raise LLMUnavailableError("gone", 401, is_final=True)
@@ -375,10 +520,10 @@ def as_insight(sentence: Sentence, **changes: Any) -> Insight:
 
 async def test_all_numbers_are_found_again() -> None:
     counts = recount()
-    _, chosen = given()
+    answers, chosen = given()
     sentences = [
         *by_template(with_stance=True).insights,
-        *sizes(counted(), LABELS, chosen),
+        *sizes(answers, counted(), LABELS, chosen),
         *(await worded(Coder(good))).insights,
     ]
     for sentence in sentences:

@@ -249,9 +249,11 @@ def test_a_model_that_is_not_there_leaves_keywords_and_the_reason() -> None:
     assert primary_themes(result) == primary_themes(plain)
 
 
-@pytest.mark.parametrize("status", [401, 500])
-@pytest.mark.parametrize("calls", [2, 3, 12, 25])
-def test_a_model_that_goes_on_the_way_leaves_what_it_did(status: int, calls: int) -> None:
+@pytest.mark.parametrize(
+    ("calls", "status"),
+    [*((calls, status) for calls in (2, 3, 12) for status in (401, 500)), (25, 401)],
+)
+def test_a_model_that_goes_on_the_way_leaves_what_it_did(calls: int, status: int) -> None:
     def going(request: Any) -> Any:
         if len(llm.calls) == calls:
             llm.always = Status(status)
@@ -281,6 +283,29 @@ def test_a_call_that_fails_costs_its_own_question_alone(calls: int) -> None:
     assert by_stage["assign"] > 20
     assert Counter(entry["method"] for entry in result["assignments"])["cluster"] <= 1
     assert "llm" in {theme["name_source"] for theme in result["themes"]}
+
+
+def test_a_call_for_insights_that_fails_costs_the_insights_alone() -> None:
+    with FakeLLM(good) as llm:
+        honest = run(llm, payload(), concurrency=1)
+        assert stage(llm.calls[-1].request) == "insights"
+        before_it = len(llm.calls) - 1
+
+    def once(request: Any) -> Any:
+        if len(llm.calls) == before_it:
+            llm.script(Status(500))
+        return good(request)
+
+    with FakeLLM(once) as llm:
+        result = run(llm, payload(), max_retries=0, concurrency=1)
+    assert is_accounted_for(result, GIVEN)
+    assert "llm" in {insight["source"] for insight in honest["insights"]}
+    assert {insight["source"] for insight in result["insights"]} == {"template"}
+    assert not result["labelling"]["degraded"]
+    codes = [warning["code"] for warning in result["warnings"]]
+    assert "no_insights" in codes
+    assert "llm_lost" not in codes
+    assert result["themes"] == honest["themes"]
 
 
 @pytest.mark.parametrize("bounds", [{"max_calls": 5}, {"max_tokens_total": 8_000}], ids=str)

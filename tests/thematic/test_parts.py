@@ -73,6 +73,26 @@ def test_opposite_stances_to_one_theme_are_a_mixed_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("told", "stance"),
+    [
+        (["positive", "neutral"], "positive"),
+        (["neutral", "negative"], "negative"),
+        (["neutral", "neutral"], "neutral"),
+        (["neutral", "mixed"], "mixed"),
+        (["positive", "neutral", "negative"], "mixed"),
+        (["", "neutral"], "neutral"),
+        (["", ""], ""),
+    ],
+)
+def test_a_neutral_part_takes_nothing_from_the_stance_of_another(
+    told: list[str], stance: str
+) -> None:
+    of = [assigned(1, stance=[each]) for each in told]
+    whole, _ = joined([Span(at, 9 * at, 9 * at + 9) for at in range(len(told))], of)
+    assert whole.stance == [stance]
+
+
+@pytest.mark.parametrize(
     ("statuses", "expected"),
     [
         (["other", "failed"], "failed"),

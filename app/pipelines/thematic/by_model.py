@@ -17,7 +17,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.pipelines.llm import AnswerRejectedError, LLMError
+from app.pipelines.llm import (
+    AnswerRejectedError,
+    BudgetExceededError,
+    LLMError,
+    LLMUnavailableError,
+)
 from app.pipelines.llm.parts import in_parts
 from app.pipelines.thematic.asker import Asker
 from app.pipelines.thematic.assigned import Assigned, Assignments, overlap, says_the_same
@@ -44,6 +49,10 @@ MOST_AGAIN: Final = 40
 for is left to the clusters."""
 
 
+class _TooManyError(AnswerRejectedError):
+    """No answer on so many texts in one call, where one alone gets an answer."""
+
+
 class ByModel:
     """Judges all texts of an analysis."""
 
@@ -66,6 +75,8 @@ class ByModel:
         self._done = 0
         self._fallen_back = 0
         self._sentences: list[str] = []
+        self._alone: set[int] = set()
+        self._rest: list[int] = []
         self._controls = _controls({}, 0)
         self._judged: list[tuple[Sequence[int], list[Assigned], bool]] = []
         self._search_left = MOST_SEARCH
@@ -79,7 +90,7 @@ class ByModel:
         drawn = random.Random(seed).sample(plain, min(CALIBRATED_ON, len(plain)))  # noqa: S311
         sample = sorted(drawn)
         assigned = dict(zip(sample, await self._judge(sample, 1), strict=True))
-        rest = [text for text in plain if text not in assigned]
+        self._rest = rest = [text for text in plain if text not in assigned]
         agreements: dict[str, float] = {}
         batch = 1
         if rest and self._asker.is_there:
@@ -108,7 +119,10 @@ class ByModel:
     async def _calibrate(
         self, sample: list[int], singly: dict[int, Assigned], agreements: dict[str, float]
     ) -> int:
-        """The largest batch in which the sample is judged as it was singly."""
+        """The largest batch in which the sample is judged as it was singly.
+
+        A batch that gets no usable answer in time is too large for the model.
+        """
         for batch in BATCHES:
             size = self._controls.room(batch)
             again: dict[int, Assigned] = {}
@@ -156,7 +170,7 @@ class ByModel:
         """Controls by their numbers, which are negative."""
         told = sentences(self._question.names, with_stance=self._question.with_stance)
         self._sentences = [sentence for sentence, _ in told]
-        return await firm([~at for at in range(len(told))], self._asked, says_the_same)
+        return await firm([~at for at in range(len(told))], self._asked_by_halves, says_the_same)
 
     async def _judge(self, texts: Sequence[int], size: int) -> list[Assigned]:
         """What the model says of each text; the clusters' word where it is lost."""
@@ -226,12 +240,41 @@ class ByModel:
         await self._report(min(1.0, self._done / total), f"{self._done:,} of {total:,} texts")
 
     async def _asked(self, part: Sequence[int]) -> list[Assigned]:
+        """The verdicts on texts, and on controls by their negative numbers.
+
+        A batch that gets no answer in time is one that is too large, where a single text gets one:
+        it counts as a question without a usable answer, and its halves may have one. Where the
+        single text gets none either, the model is lost.
+        """
+        try:
+            return await self._asked_at_once(part)
+        except AnswerRejectedError:
+            raise
+        except (LLMUnavailableError, BudgetExceededError) as error:
+            if error.is_final or len(part) == 1:
+                raise
+            # One that was asked alone before would be answered out of the cache.
+            fresh = (text for text in (*part, *self._rest) if text not in self._alone)
+            await self._asked_at_once([next(fresh, part[0])])
+            raise _TooManyError([str(error)]) from error
+
+    async def _asked_at_once(self, part: Sequence[int]) -> list[Assigned]:
+        if len(part) == 1:
+            self._alone.update(part)
         texts = [self._texts[at] if at >= 0 else self._sentences[~at] for at in part]
         given = await self._question.ask(self._asker, texts)
         return [
             self._placed(text, themes, stance)
             for text, (themes, stance) in zip(part, given, strict=True)
         ]
+
+    async def _asked_by_halves(self, part: Sequence[int]) -> list[Assigned]:
+        try:
+            return await self._asked(part)
+        except _TooManyError:
+            middle = len(part) // 2
+            first = await self._asked_by_halves(part[:middle])
+            return first + await self._asked_by_halves(part[middle:])
 
     def _placed(self, text: int, themes: list[int | str], stance: list[str]) -> Assigned:
         numbers = [theme for theme in themes if isinstance(theme, int)]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, create_model
 
 from app.pipelines.thematic.asker import Asks
-from app.pipelines.thematic.codes import NOT_THEMES
+from app.pipelines.thematic.codes import NOT_THEMES, is_no_theme
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.prompts import (
     Survey,
@@ -39,7 +39,11 @@ _STANCE_TASK: Final = (
 
 
 class Question:
-    """The closed question: which of these themes."""
+    """The closed question: which of these themes.
+
+    Raises:
+        ValueError: a theme is called as answers without a theme are, which would be its.
+    """
 
     def __init__(self, labels: Labels, survey: Survey) -> None:
         self._survey = survey
@@ -50,6 +54,8 @@ class Question:
                 labels.names, labels.descriptions, labels.keywords, strict=True
             )
         ]
+        if strange := list(filter(is_no_theme, labels.names)):
+            raise ValueError(f"a theme is called {strange[0]!r}")
         self._number = {name: number for number, name in enumerate(labels.names)}
         self.with_stance = False
         self._forms: dict[int, type[BaseModel]] = {}

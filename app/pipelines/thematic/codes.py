@@ -9,6 +9,10 @@ from app.pipelines.thematic.checking import ParameterError, kind, line, refuse_u
 MAX_CODES: Final = 100
 NOT_THEMES: Final = ("other", "non-answer")
 """What an answer is where it belongs to no theme; no theme may be called so."""
+_NOT_THEMES_SAID: Final = frozenset(
+    "".join(filter(str.isalnum, name.casefold()))
+    for name in (*NOT_THEMES, "others", "non-answers", "no answer", "no answers")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,11 @@ class Code:
 
     name: str
     definition: str
+
+
+def is_no_theme(name: str) -> bool:
+    """Whether a name says that an answer has no theme, or could be taken for saying so."""
+    return "".join(filter(str.isalnum, name.casefold())) in _NOT_THEMES_SAID
 
 
 def given_codes(payload: Mapping[str, Any]) -> tuple[Code, ...]:
@@ -29,7 +38,7 @@ def given_codes(payload: Mapping[str, Any]) -> tuple[Code, ...]:
     if not isinstance(given, list | tuple) or len(given) > MAX_CODES:
         raise ParameterError("codebook", kind(given), f"give a list of at most {MAX_CODES} themes")
     codes = []
-    taken = set(NOT_THEMES)
+    taken: set[str] = set()
     for at, entry in enumerate(given):
         place = f"codebook[{at}]"
         if not isinstance(entry, Mapping):
@@ -39,7 +48,7 @@ def given_codes(payload: Mapping[str, Any]) -> tuple[Code, ...]:
         if name is None:
             raise ParameterError(f"{place}.name", None, "name the theme")
         name = " ".join(name.split())
-        if name.casefold() in taken:
+        if name.casefold() in taken or is_no_theme(name):
             remedy = f"give each theme a name of its own, none of {', '.join(NOT_THEMES)}"
             raise ParameterError(f"{place}.name", name, remedy)
         taken.add(name.casefold())

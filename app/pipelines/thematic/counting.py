@@ -35,6 +35,16 @@ class Tables:
         """Themes, the largest first."""
         return sorted(range(len(self.responses)), key=lambda theme: (-self.responses[theme], theme))
 
+    def shown(self, *, with_empty: bool) -> list[int]:
+        """Themes that a result shows, the largest first.
+
+        A discovered theme that the model put no answer in is none; a code without one is telling.
+
+        Args:
+            with_empty: the themes are the codes of a given codebook.
+        """
+        return [theme for theme in self.by_size if self.responses[theme] or with_empty]
+
     @property
     def silent(self) -> list[bool]:
         """By row, whether it says nothing, by rule or by the model's word."""

@@ -2,30 +2,26 @@
 
 No sentence states a figure that is not in its `numbers`, and every number is counted here from
 where the rows went. Differences between groups and themes that come together are told only where
-chance is a poor explanation: a two-proportion z-test, Bonferroni-corrected for all that was looked
-at. A model may word the sentences; it gets the tables alone, and what it says beyond them is
-dropped for the sentence of the template.
+chance is a poor explanation (`comparing.py`). A model may word the sentences; it gets the tables
+alone, and what it says beyond them is dropped for the sentence of the template.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from statistics import NormalDist
 from typing import Final, TypedDict
 
+from app.pipelines.thematic.comparing import differences, pairs
 from app.pipelines.thematic.counting import Tables, theme_id
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.load import Answers
 from app.pipelines.thematic.quotes import Quotes
-from app.results.facts import z_of
+from app.results.facts import LEAST_JUDGED, z_of
 
 EVIDENCE: Final = 3
 LARGEST: Final = 3
 MAX_DIFFERENCES: Final = 5
 MAX_PAIRS: Final = 3
-MIN_GROUP: Final = 30  # analysed answers; below, the z-test's normal approximation is poor
-SIGNIFICANCE: Final = 0.01
 
 
 class Sentence(TypedDict):
@@ -49,30 +45,32 @@ class Insights:
     Attributes:
         dropped: sentences of the model that did not hold.
         lost: why the model was given up on the way, None where it was not.
+        unanswered: why the model worded none of them though it was there, None where it did.
     """
 
     insights: list[Sentence]
     dropped: int = 0
     lost: str | None = None
+    unanswered: str | None = None
 
 
 def insights(answers: Answers, counted: Tables, labels: Labels, chosen: Quotes) -> Insights:
     """Write the sentences by templates."""
-    evidence = [[quote["response_id"] for quote in quotes[:EVIDENCE]] for quotes in chosen.themes]
+    evidence = _Evidence(answers, counted, chosen)
     sentences = [
         *_largest(counted, labels, evidence),
         *_concentration(counted, labels, evidence),
         *_differences(answers, counted, labels, evidence),
-        *_together(counted, labels, evidence),
+        *_together(answers, counted, labels, evidence),
         *_stances(counted, labels, evidence),
         *_set_apart(answers, counted),
     ]
     return Insights(insights=sentences)
 
 
-def sizes(counted: Tables, labels: Labels, chosen: Quotes) -> list[Sentence]:
+def sizes(answers: Answers, counted: Tables, labels: Labels, chosen: Quotes) -> list[Sentence]:
     """A sentence on the size of every theme, for a model to draw on."""
-    evidence = [[quote["response_id"] for quote in quotes[:EVIDENCE]] for quotes in chosen.themes]
+    evidence = _Evidence(answers, counted, chosen)
     return [
         _size(f"Theme {_quoted(labels.names[theme])}", theme, counted, evidence)
         for theme in counted.by_size
@@ -80,17 +78,41 @@ def sizes(counted: Tables, labels: Labels, chosen: Quotes) -> list[Sentence]:
     ]
 
 
+class _Evidence:
+    """Ids of answers that a reader may look up, quoted ones first."""
+
+    def __init__(self, answers: Answers, counted: Tables, chosen: Quotes) -> None:
+        self._ids = answers.ids
+        self._of_row = counted.of_row
+        self._quoted = [[quote["response_id"] for quote in quotes] for quotes in chosen.themes]
+
+    def on(self, themes: Iterable[int]) -> list[str]:
+        """The first quotes of each theme."""
+        return [answer for theme in themes for answer in self._quoted[theme][:EVIDENCE]]
+
+    def among(self, themes: Sequence[int], rows: Iterable[int]) -> list[str]:
+        """Those of `rows` that list all of `themes`: quotes, then the nearest to their theme."""
+        score = {}
+        for row in rows:
+            each = self._of_row[row]
+            if each is not None and set(themes) <= set(each.themes):
+                score[self._ids[row]] = each.score or 0.0
+        quoted = [answer for theme in themes for answer in self._quoted[theme] if answer in score]
+        nearest = sorted(score, key=lambda answer: -score[answer])
+        return list(dict.fromkeys(quoted + nearest))[:EVIDENCE]
+
+
 def _insight(
     text: str,
     numbers: dict[str, int | float],
     themes: Sequence[int] = (),
-    evidence: Sequence[list[str]] = (),
+    evidence: Iterable[str] = (),
 ) -> Sentence:
     return Sentence(
         text=text,
         source="template",
         theme_ids=[theme_id(theme) for theme in themes],
-        evidence=list(dict.fromkeys(item for theme in themes for item in evidence[theme])),
+        evidence=list(dict.fromkeys(evidence)),
         numbers=numbers,
     )
 
@@ -103,28 +125,28 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %" if 0 < share < _ONE_PERCENT else f"{100 * share:.0f} %"
 
 
-def _size(lead: str, theme: int, counted: Tables, evidence: list[list[str]]) -> Sentence:
+def _size(lead: str, theme: int, counted: Tables, evidence: "_Evidence") -> Sentence:
     responses = counted.responses[theme]
     share = responses / counted.analysed
     return _insight(
         f"{lead}: {responses:,} of {counted.analysed:,} answers ({percent(share)}).",
         {"responses": responses, "analysed": counted.analysed, "share": share},
         [theme],
-        evidence,
+        evidence.on([theme]),
     )
 
 
-def _largest(counted: Tables, labels: Labels, evidence: list[list[str]]) -> Iterator[Sentence]:
+def _largest(counted: Tables, labels: Labels, evidence: "_Evidence") -> Iterator[Sentence]:
     if not any(counted.responses):
         return
-    theme = counted.by_size[0]
-    lead = f"The largest theme is {_quoted(labels.names[theme])}"
+    theme, *others = counted.by_size
+    is_alone = all(counted.responses[other] < counted.responses[theme] for other in others)
+    lead = "The largest theme is" if is_alone else "One of the largest themes is"
+    lead = f"{lead} {_quoted(labels.names[theme])}"
     yield _size(lead, theme, counted, evidence)
 
 
-def _concentration(
-    counted: Tables, labels: Labels, evidence: list[list[str]]
-) -> Iterator[Sentence]:
+def _concentration(counted: Tables, labels: Labels, evidence: "_Evidence") -> Iterator[Sentence]:
     themes = sum(map(bool, counted.responses))
     if themes <= LARGEST:
         return
@@ -145,70 +167,45 @@ def _concentration(
             "share": share,
         },
         top,
-        evidence,
+        evidence.on(top),
     )
 
 
 def _differences(
-    answers: Answers, counted: Tables, labels: Labels, evidence: list[list[str]]
+    answers: Answers, counted: Tables, labels: Labels, evidence: "_Evidence"
 ) -> Iterator[Sentence]:
     """Groups that speak of a theme clearly more often than all others, the clearest first."""
-    found = []
-    looked_at = 0
-    for column, groups in answers.groups.items():
-        sizes: Counter[str] = Counter()
-        hits: Counter[tuple[str, int]] = Counter()
-        for group, each in zip(groups, counted.of_row, strict=True):
-            if each is not None and each.status != "non_answer":
-                sizes[group] += 1
-                hits.update((group, theme) for theme in each.themes)
-        for group in sorted(sizes):
-            rest = counted.analysed - sizes[group]
-            if min(sizes[group], rest) < MIN_GROUP:
-                continue
-            for theme, responses in enumerate(counted.responses):
-                looked_at += 1
-                here, there = hits[group, theme], responses - hits[group, theme]
-                z = z_of(here, sizes[group], there, rest)
-                if z > 0:
-                    found.append((-z, column, group, theme, here, sizes[group], there, rest))
-    for minus_z, column, group, theme, here, size, there, rest in sorted(found)[:MAX_DIFFERENCES]:
-        if -minus_z < _limit(looked_at):
-            return
+    for each in differences(answers, counted)[:MAX_DIFFERENCES]:
+        of_group = answers.groups[each.column]
         yield _insight(
-            f"{_quoted(labels.names[theme])} comes up more often where {_quoted(column)} is "
-            f"{_quoted(group)}: {percent(here / size)} ({here:,} of {size:,}) against "
-            f"{percent(there / rest)} ({there:,} of {rest:,}) elsewhere.",
+            f"{_quoted(labels.names[each.theme])} comes up more often where "
+            f"{_quoted(each.column)} is {_quoted(each.group)}: "
+            f"{percent(each.here / each.size)} ({each.here:,} of {each.size:,}) against "
+            f"{percent(each.there / each.rest)} ({each.there:,} of {each.rest:,}) elsewhere.",
             {
-                "responses": here,
-                "group_size": size,
-                "share": here / size,
-                "responses_elsewhere": there,
-                "size_elsewhere": rest,
-                "share_elsewhere": there / rest,
-                "z": round(-minus_z, 2),
+                "responses": each.here,
+                "group_size": each.size,
+                "share": each.here / each.size,
+                "responses_elsewhere": each.there,
+                "size_elsewhere": each.rest,
+                "share_elsewhere": each.there / each.rest,
+                "z": round(each.z, 2),
             },
-            [theme],
-            evidence,
+            [each.theme],
+            evidence.among(
+                [each.theme], [row for row, of in enumerate(of_group) if of == each.group]
+            ),
         )
 
 
-def _together(counted: Tables, labels: Labels, evidence: list[list[str]]) -> Iterator[Sentence]:
+def _together(
+    answers: Answers, counted: Tables, labels: Labels, evidence: "_Evidence"
+) -> Iterator[Sentence]:
     """Themes that come up in one answer more often than by chance, the clearest first."""
-    both: Counter[tuple[int, int]] = Counter()
-    for each in counted.of_row:
-        if each is not None:
-            both.update(combinations(sorted(each.themes), 2))
-    found = []
-    for (first, second), times in both.items():
-        size, rest = counted.responses[first], counted.analysed - counted.responses[first]
-        if min(size, rest) >= MIN_GROUP:
-            z = z_of(times, size, counted.responses[second] - times, rest)
-            found.append((-z, first, second, times))
-    for minus_z, first, second, times in sorted(found)[:MAX_PAIRS]:
-        if -minus_z < _limit(len(found)):
-            return
+    for pair in pairs(answers, counted)[:MAX_PAIRS]:
+        first, second, times = pair.first, pair.second, pair.times
         size, other = counted.responses[first], counted.responses[second]
+        rest = counted.analysed - size
         yield _insight(
             f"{_quoted(labels.names[first])} and {_quoted(labels.names[second])} come up together "
             f"in {times:,} answers: {percent(times / size)} of the {size:,} on the first and "
@@ -219,33 +216,39 @@ def _together(counted: Tables, labels: Labels, evidence: list[list[str]]) -> Ite
                 "share_first": times / size,
                 "responses_second": other,
                 "share_second": times / other,
-                "z": round(-minus_z, 2),
+                "z": round(z_of(times, size, other - times, rest), 2) if rest else 0.0,
             },
             [first, second],
-            evidence,
+            evidence.among([first, second], range(len(counted.of_row))),
         )
 
 
-def _stances(counted: Tables, labels: Labels, evidence: list[list[str]]) -> Iterator[Sentence]:
+def _stances(counted: Tables, labels: Labels, evidence: "_Evidence") -> Iterator[Sentence]:
     """The theme with the largest share of complaint, and the one with the largest of praise."""
-    told: Counter[tuple[int, str]] = Counter()
-    for each in counted.of_row:
-        if each is not None:
-            told.update(pair for pair in zip(each.themes, each.stance, strict=False) if pair[1])
+    rows: dict[tuple[int, str], list[int]] = defaultdict(list)
     known: Counter[int] = Counter()
-    for (theme, _), times in told.items():
-        known[theme] += times
-    judged = [theme for theme in counted.by_size if known[theme] >= MIN_GROUP]
+    for row, each in enumerate(counted.of_row):
+        for theme, said in zip(each.themes, each.stance, strict=False) if each is not None else ():
+            if said:
+                rows[theme, said].append(row)
+                known[theme] += 1
+    judged = [theme for theme in counted.by_size if known[theme] >= LEAST_JUDGED]
     for stance in ("negative", "positive") if judged else ():
-        theme = max(judged, key=lambda theme: told[theme, stance] / known[theme])
-        times, size = told[theme, stance], known[theme]
+        theme = max(judged, key=lambda theme: len(rows[theme, stance]) / known[theme])
+        times, size = len(rows[theme, stance]), known[theme]
         if times:
             yield _insight(
-                f"Answers are most often {stance} on {_quoted(labels.names[theme])}: {times:,} of "
-                f"{size:,} ({percent(times / size)}).",
-                {stance: times, "judged": size, "share": times / size},
+                f"Of themes with at least {LEAST_JUDGED} judged answers, answers are most often "
+                f"{stance} on {_quoted(labels.names[theme])}: {times:,} of {size:,} "
+                f"({percent(times / size)}).",
+                {
+                    stance: times,
+                    "judged": size,
+                    "share": times / size,
+                    "least_judged": LEAST_JUDGED,
+                },
                 [theme],
-                evidence,
+                evidence.among([theme], rows[theme, stance]),
             )
 
 
@@ -253,23 +256,21 @@ def _quoted(text: str) -> str:
     return f"“{text.replace('“', '').replace('”', '')}”"
 
 
-def _limit(looked_at: int) -> float:
-    return NormalDist().inv_cdf(1.0 - SIGNIFICANCE / max(1, 2 * looked_at))
-
-
 def _set_apart(answers: Answers, counted: Tables) -> Iterator[Sentence]:
     rows = len(answers.texts)
     silent = rows - counted.analysed
     if silent:
         share = silent / rows
+        do = "says nothing and was" if silent == 1 else "say nothing and were"
         yield _insight(
-            f"{silent:,} of {rows:,} rows ({percent(share)}) say nothing and were set apart.",
+            f"{silent:,} of {rows:,} rows ({percent(share)}) {do} set apart.",
             {"non_answers": silent, "rows": rows, "share": share},
         )
     if counted.others:
         share = counted.others / counted.analysed
+        do = "belongs" if counted.others == 1 else "belong"
         yield _insight(
-            f"{counted.others:,} of {counted.analysed:,} answers ({percent(share)}) belong to no "
+            f"{counted.others:,} of {counted.analysed:,} answers ({percent(share)}) {do} to no "
             "theme that is large enough to be shown.",
             {"other": counted.others, "analysed": counted.analysed, "share": share},
         )

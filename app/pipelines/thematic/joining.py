@@ -8,13 +8,15 @@ from app.pipelines.thematic.assigned import Assigned
 from app.pipelines.thematic.parts import Span
 
 MIXED: Final = "mixed"
+NEUTRAL: Final = "neutral"
 
 
 def joined(spans: Sequence[Span], assigned: Sequence[Assigned]) -> tuple[Assigned, int]:
     """Where an answer belongs, and the text that its primary theme is from.
 
     Its primary theme is the one that most of its characters are in. Two stances to one theme are
-    a mixed one. It failed only where none of its texts has a theme and one of them failed.
+    a mixed one, unless one of them is neutral. It failed only where none of its texts has a theme
+    and one of them failed.
 
     Args:
         spans: of the answer, at least one.
@@ -52,4 +54,5 @@ def _stance(of: Sequence[Assigned], theme: int) -> str:
         for number, stance in zip(each.themes, each.stance, strict=False)
         if number == theme and stance
     }
-    return told.pop() if len(told) == 1 else MIXED if told else ""
+    decided = told - {NEUTRAL} or told
+    return decided.pop() if len(decided) == 1 else MIXED if decided else ""

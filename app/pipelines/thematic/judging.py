@@ -35,11 +35,20 @@ def mode_run(request: Request, made: Outcomes) -> Literal["keywords", "name", "f
     return "full" if request.parameters.mode == "full" else "name"
 
 
-def labelled(request: Request, made: Outcomes) -> Labelling:
-    """Who named the themes, and why it was not somebody better."""
+def labelled(request: Request, made: Outcomes, shown: Sequence[int]) -> Labelling:
+    """Who named the themes that are `shown`, and why it was not somebody better."""
     parameters, labels = request.parameters, made.labels
-    given = [*labels.sources, *labels.subsources]
-    sources = set(given)
+    # Where no answer could be judged, all names are told of that there were.
+    shown = shown or range(len(labels.names))
+    of_themes = [labels.sources[theme] for theme in shown]
+    of_subthemes = [
+        source
+        for source, parent in zip(labels.subsources, made.found.parent_of, strict=True)
+        if parent in shown
+    ]
+    given = [*of_themes, *of_subthemes]
+    # Without a theme there is none that a model could have named.
+    sources = set(given) or {"keywords"}
     method = sources.pop() if len(sources) == 1 else "mixed"
     reasons = []
     if method == "codebook":
@@ -51,7 +60,7 @@ def labelled(request: Request, made: Outcomes) -> Labelling:
     if made.lost is not None:
         reasons.append(made.lost)
     if parameters.llm is not None and labels.lost is None:
-        for kind, of in (("theme", labels.sources), ("sub-theme", labels.subsources)):
+        for kind, of in (("theme", of_themes), ("sub-theme", of_subthemes)):
             if by_keywords := of.count("keywords"):
                 them = kind if by_keywords == 1 else f"{kind}s"
                 reasons.append(f"the LLM had no usable name for {by_keywords} {them}")
@@ -102,14 +111,19 @@ def usage(costs: Mapping[str, Cost], expected: Foreseen | None) -> Usage:
     )
 
 
-def metrics(made: Outcomes, counted: Tables) -> Metrics:
-    """Figures that judge the themes without a gold standard; None where there is too little."""
+def metrics(made: Outcomes, counted: Tables, shown: Sequence[int]) -> Metrics:
+    """Figures that judge the themes without a gold standard; None where there is too little.
+
+    Args:
+        shown: the themes that the result shows.
+    """
     found, labels = made.found, made.labels
-    shares = [responses / max(1, counted.analysed) for responses in counted.responses]
-    listed = [keyword for keywords in labels.keywords for keyword in keywords]
+    sizes = [counted.responses[theme] for theme in shown]
+    keywords = [labels.keywords[theme] for theme in shown]
+    listed = [keyword for each in keywords for keyword in each]
     asked = sum(cost.asked for cost in made.costs.values())
-    vague = {at for at, name in enumerate(labels.names) if is_stock(name)}
-    vague.update(made.reviewed.vague)
+    vague = {theme for theme in shown if is_stock(labels.names[theme])}
+    vague.update(theme for theme in made.reviewed.vague if theme in shown)
     return Metrics(
         coverage=share(counted.analysed - counted.others - counted.failed, counted.analysed),
         other_share=share(counted.others, counted.analysed),
@@ -118,9 +132,9 @@ def metrics(made: Outcomes, counted: Tables) -> Metrics:
         redundancy=found.redundancy,
         separation=_weighted_mean(found.separation, counted.responses),
         diversity=round(len(set(listed)) / len(listed), 4) if listed else None,
-        coherence_npmi=_coherence(made.prepared.texts, labels.keywords),
-        size_entropy=_entropy(shares),
-        name_specificity=share(len(labels.names) - len(vague), len(labels.names)),
+        coherence_npmi=_coherence(made.prepared.texts, keywords),
+        size_entropy=_entropy(sizes),
+        name_specificity=share(len(shown) - len(vague), len(shown)) if shown else None,
         quote_support=1.0,
         label_validity=_valid(asked, sum(cost.failed for cost in made.costs.values())),
         label_validity_first=_valid(asked, sum(cost.rejected for cost in made.costs.values())),
@@ -133,11 +147,17 @@ def _valid(asked: int, wrong: int) -> float | None:
 
 
 def agreement(made: Outcomes, counted: Tables) -> float | None:
-    """The share of answers that the model puts first where their cluster is."""
+    """The share of clustered answers that the model puts first where their cluster is.
+
+    An answer that it finds no theme for, or no answer, is one that it does not put there.
+    """
     told = [
-        each.themes[0] == made.found.theme_of[home]
+        each.themes[:1] == [made.found.theme_of[home]]
         for each, home in zip(counted.of_row, counted.home, strict=True)
-        if each is not None and each.method == "llm" and each.themes
+        if each is not None
+        and each.method == "llm"
+        and each.status != "failed"
+        and made.found.theme_of[home] >= 0
     ]
     return round(sum(told) / len(told), 4) if told else None
 
@@ -149,19 +169,19 @@ def _weighted_mean(values: Sequence[float], weights: Sequence[int]) -> float | N
     return round(total / sum(weights), 4)
 
 
-def _entropy(shares: Sequence[float]) -> float | None:
+def _entropy(sizes: Sequence[int]) -> float | None:
     """Evenness of the themes' sizes: 1 for equal ones, near 0 where one holds nearly all."""
-    if sum(map(bool, shares)) < 2:  # noqa: PLR2004 - one theme has no evenness
+    if sum(map(bool, sizes)) < 2:  # noqa: PLR2004 - one theme has no evenness
         return None
-    total = sum(shares)
-    parts = [part / total for part in shares if part > 0]
-    return round(-sum(part * math.log(part) for part in parts) / math.log(len(shares)), 4)
+    parts = [size / sum(sizes) for size in sizes if size]
+    return round(-sum(part * math.log(part) for part in parts) / math.log(len(sizes)), 4)
 
 
 def _coherence(texts: list[str], keywords: list[list[str]]) -> float | None:
-    """Mean normalised pointwise mutual information of keywords' words (Bouma 2009).
+    """Mean normalised pointwise mutual information of words of different keywords (Bouma 2009).
 
-    Between -1 and 1; words of one theme that never share a text count as -1.
+    Between -1 and 1; words of one theme that never share a text count as -1. The words of one
+    keyword are a pair for standing together, and would lift it.
     """
     wanted = {word for listed in keywords for keyword in listed for word in keyword.split()}
     where: dict[str, set[int]] = defaultdict(set)
@@ -170,10 +190,12 @@ def _coherence(texts: list[str], keywords: list[list[str]]) -> float | None:
             where[word].add(number)
     values = []
     for listed in keywords:
-        words = sorted({word for keyword in listed for word in keyword.split()} & where.keys())
+        said = [set(keyword.split()) & where.keys() for keyword in listed]
+        words = sorted(set[str]().union(*said))
         for first, second in itertools.combinations(words, 2):
-            both = len(where[first] & where[second])
-            values.append(_npmi(both, len(where[first]), len(where[second]), len(texts)))
+            if not any({first, second} <= keyword for keyword in said):
+                both = len(where[first] & where[second])
+                values.append(_npmi(both, len(where[first]), len(where[second]), len(texts)))
     return round(sum(values) / len(values), 4) if values else None
 
 
@@ -268,6 +290,11 @@ def _about_the_model(request: Request, made: Outcomes, counted: Tables) -> dict[
         told["insights_dropped"] = (
             f"{made.sentences.dropped} sentences of the LLM stated something that was not "
             "computed, and were dropped."
+        )
+    if made.sentences.unanswered:
+        told["no_insights"] = (
+            "The LLM worded none of the insights, which are those of the templates: "
+            f"{made.sentences.unanswered}."
         )
     if parameters.stance and parameters.llm is None:
         told["no_stance"] = "Stances need an LLM, and none took part."

@@ -2,9 +2,11 @@
 
 A question shows about three themes with their sub-themes: central and diverse answers, keywords,
 and answers of the nearest other themes. A name that says nothing, repeats another, states figures
-or speaks of the task is refused; where the model has no better one the keywords' name stays.
+or speaks of the task is refused, and so is one that says what one person alone says (`voices.py`);
+where the model has no better one the keywords' name stays.
 """
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from app.pipelines.llm import AnswerRejectedError, LLMError
 from app.pipelines.thematic.asker import Asks, reason
+from app.pipelines.thematic.codes import is_no_theme
 from app.pipelines.thematic.discover import Discovered
 from app.pipelines.thematic.embed import Embedded
 from app.pipelines.thematic.label import Labels
@@ -24,7 +27,8 @@ from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.prepare import Prepared, clean
 from app.pipelines.thematic.prompts import Survey, bounded, exemplars, items, keyed, messages
 from app.pipelines.thematic.quantities import quantities_of_people
-from app.pipelines.thematic.words import is_stop, stem, tokens
+from app.pipelines.thematic.voices import Speakers, Voices, content, said_by_one
+from app.pipelines.thematic.words import is_stop, tokens
 
 THEMES_PER_CALL: Final = 3
 NAMES_PER_CALL: Final = 24
@@ -76,11 +80,16 @@ class Name(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """One theme as the model sees it."""
+    """One theme as the model sees it.
+
+    Attributes:
+        voices: what is said in the theme and in each of its sub-themes.
+    """
 
     theme: int
     subthemes: list[int]
     document: dict[str, Any]
+    voices: list[Voices]
 
     @property
     def ids(self) -> list[str]:
@@ -91,6 +100,11 @@ class _Shown:
         for group in (self.document, *self.document["subthemes"]):
             yield from group["keywords"]
             yield from group["quotes"]
+
+    def all_texts(self) -> Iterator[str]:
+        """Those and the quotes of other themes."""
+        yield from self.texts()
+        yield from chain.from_iterable(self.document["contrast"])
 
 
 async def name(
@@ -106,7 +120,7 @@ async def name(
 
     One question after the other, since each is told the names that are taken.
     """
-    namer = _Namer(asks, prepared, embedded, found, labels, survey)
+    namer = await asyncio.to_thread(_Namer, asks, prepared, embedded, found, labels, survey)
     parts = _parts(namer.shown)
     try:
         for at, part in enumerate(parts):
@@ -145,7 +159,8 @@ class _Namer:
         self._names: dict[int, Name] = {}
         self._subnames: dict[int, Name] = {}
         self._held: dict[str, Name] = {}
-        self.shown = _shown(prepared.texts, embedded.vectors, found, labels)
+        self.shown = _shown(prepared, embedded.vectors, found, labels)
+        self._by_one = said_by_one(each.voices[0] for each in self.shown)
 
     async def name(self, part: list[_Shown]) -> None:
         """Name these themes.
@@ -165,7 +180,7 @@ class _Namer:
                     await self.name(half)
             elif left and left[0].subthemes:
                 document = {**left[0].document, "subthemes": []}
-                await self.name([_Shown(left[0].theme, [], document)])
+                await self.name([_Shown(left[0].theme, [], document, left[0].voices[:1])])
         else:
             self._keep(part)
 
@@ -194,7 +209,10 @@ class _Namer:
     def _check(self, part: list[_Shown]) -> Callable[[BaseModel], list[str]]:
         """What is wrong with the names of an answer, each by its id; what is right is held."""
         tops = {each.ids[0] for each in part}
+        voices = {key: of for each in part for key, of in zip(each.ids, each.voices, strict=True)}
         said = " ".join(text for each in part for text in each.texts()).casefold()
+        seen = content(" ".join(chain.from_iterable(map(_Shown.all_texts, part))))
+        by_one = {word: unlike for word, unlike in self._by_one.items() if word in seen}
         # What it has been named itself so far is not taken.
         own = {subtheme for each in part for subtheme in each.subthemes}
         before = {
@@ -209,6 +227,7 @@ class _Namer:
             for identity, item in items(answer).items():
                 entry = _tidied(item)
                 wrong = list(wrong_with(entry, said))
+                wrong += voices[identity].wrong_with(entry.name, entry.description, by_one)
                 level = taken[identity in tops]
                 if entry.name.casefold() in level:
                     wrong.append(f"the name {entry.name!r} is taken")
@@ -246,12 +265,11 @@ def wrong_with(entry: Name, said: str) -> Iterator[str]:
         yield f"the name has to have 3 to 60 characters and at most {NAME_WORDS} words"
     if len(entry.description) not in DESCRIPTION_CHARACTERS:
         yield "the description has to have 10 to 400 characters"
+    if is_no_theme(entry.name):
+        yield f"{entry.name!r} is what answers without a theme are called"
     if is_stock(entry.name):
         yield f"the name {entry.name!r} says nothing about this theme"
     text = f"{entry.name} {entry.description}"
-    content = {stem(word) for word in tokens(text) if not is_stop(word)}
-    if content.isdisjoint(map(stem, tokens(said))):
-        yield "neither name nor description has a word in common with the answers"
     leaks = [match.group() for match in _LEAK.finditer(text)]
     strange = [leak for leak in leaks if leak.casefold() not in said]
     strange += [match.group() for match in _MARKUP.finditer(text)]
@@ -294,22 +312,28 @@ def _merged(
 
 
 def untaken(name: str, taken: set[str], number: int) -> str:
-    """The name, with a number from `number` on where it is taken; `taken` knows it from then on."""
+    """The name, with a number from `number` on where it is taken; `taken` knows it from then on.
+
+    What answers without a theme are called is always taken.
+    """
     numbered = (f"{name} ({each})" for each in count(number))
-    free = next(each for each in chain([name], numbered) if each.casefold() not in taken)
+    names = chain([] if is_no_theme(name) else [name], numbered)
+    free = next(each for each in names if each.casefold() not in taken)
     taken.add(free.casefold())
     return free
 
 
 def _shown(
-    texts: list[str], vectors: NDArray[np.float16], found: Discovered, labels: Labels
+    prepared: Prepared, vectors: NDArray[np.float16], found: Discovered, labels: Labels
 ) -> list[_Shown]:
+    texts, speakers = prepared.texts, Speakers(prepared)
     themes = len(found.cohesion)
     members = [[t for t, of in enumerate(found.theme_of) if of == theme] for theme in range(themes)]
     nearest = nearest_themes(vectors, members)
     shown = []
     for theme in range(themes):
         subthemes = [sub for sub, parent in enumerate(found.parent_of) if parent == theme]
+        parts = [[t for t in members[theme] if found.subtheme_of[t] == sub] for sub in subthemes]
         top = f"T{theme + 1:02d}"
         document = {
             "id": top,
@@ -324,17 +348,24 @@ def _shown(
                     "id": f"{top}.{at}",
                     "keywords": labels.subkeywords[sub][:5],
                     "quotes": exemplars(
-                        [t for t in members[theme] if found.subtheme_of[t] == sub],
+                        part,
                         found.subscore,
                         vectors,
                         texts,
                         SUBTHEME_QUOTES,
                     ),
                 }
-                for at, sub in enumerate(subthemes, start=1)
+                for at, (sub, part) in enumerate(zip(subthemes, parts, strict=True), start=1)
             ],
         }
-        shown.append(_Shown(theme, subthemes, document))
+        voices = [
+            speakers.voices(members[theme], labels.keywords[theme]),
+            *(
+                speakers.voices(part, labels.subkeywords[sub])
+                for sub, part in zip(subthemes, parts, strict=True)
+            ),
+        ]
+        shown.append(_Shown(theme, subthemes, document, voices))
     return shown
 
 

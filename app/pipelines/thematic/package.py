@@ -60,7 +60,8 @@ def package(request: Request, version: str, made: Outcomes) -> dict[str, Any]:
         answers, prepared, made.assignments.of, len(made.labels.names), made.stances.of
     )
     given = dict(zip(answers.ids, answers.texts, strict=True))
-    themes = _Themes(request, made, given, counted).themes()
+    shown = counted.shown(with_empty=bool(request.parameters.codebook))
+    themes = _Themes(request, made, given, counted, shown).themes()
     facts = input_facts(answers, prepared, counted.silent, made.embedded.too_long)
     result = ThemesResult(
         schema=SCHEMA,
@@ -73,7 +74,7 @@ def package(request: Request, version: str, made: Outcomes) -> dict[str, Any]:
             params_hash=request.params_hash,
             started_from=_started_from(request),
         ),
-        labelling=labelled(request, made),
+        labelling=labelled(request, made, shown),
         embedding=Embedding(
             backend=made.embedded.backend,
             model=MODELS.get(made.embedded.backend)
@@ -86,7 +87,7 @@ def package(request: Request, version: str, made: Outcomes) -> dict[str, Any]:
         failed=_failed(counted),
         non_answers=non_answers(prepared, counted.silent),
         insights=[_insight(sentence, themes) for sentence in made.sentences.insights],
-        metrics=metrics(made, counted),
+        metrics=metrics(made, counted, shown),
         usage=usage(made.costs, made.expected),
         warnings=warnings(request, made, counted, facts.languages),
         assignments=_assignments(request, made, counted),
@@ -214,11 +215,17 @@ class _Themes:
     """Builds the themes' entries: each theme, and after it its sub-themes."""
 
     def __init__(
-        self, request: Request, made: Outcomes, given: Mapping[str, str], counted: Tables
+        self,
+        request: Request,
+        made: Outcomes,
+        given: Mapping[str, str],
+        counted: Tables,
+        shown: Sequence[int],
     ) -> None:
         self._request = request
         self._made = made
         self._given = given
+        self._shown = shown
         self._counted = counted
         self._subtheme_ids = _subtheme_ids(made.found)
         self._theme_rows: dict[int, list[int]] = defaultdict(list)
@@ -236,15 +243,10 @@ class _Themes:
         }
 
     def themes(self) -> list[Theme]:
-        """The largest theme first, sub-themes after their own.
-
-        A discovered theme that the model put no answer in is none; a code without one is telling.
-        """
+        """The largest theme first, sub-themes after their own."""
         found = self._made.found
         themes = []
-        for number in self._counted.by_size:
-            if not self._theme_rows[number] and not self._request.parameters.codebook:
-                continue
+        for number in self._shown:
             themes.append(self._theme(number))
             themes += [
                 self._subtheme(sub)

@@ -1,52 +1,114 @@
-"""Words that say how much or how many: what a model may not say of its own accord."""
+"""Words that say how many people or answers: what a model may not say in a name or description.
+
+In the languages that answers are mostly in; "two hours" and the like are fine, since they count no
+people. A figure needs no language, and is held against the answers elsewhere.
+"""
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
-_NUMBERS: Final = (
-    r"two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty|fifty"
-    r"|sixty|seventy|eighty|ninety|hundreds?|thousands?"
-)
-_PARTS: Final = (
-    r"half|halves|thirds?|fourths?|quarters?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?"
-    r"|twel(?:fth|ve)s?|\w+teenths?|\w+tieths?|hundredths?|thousandths?"
-)
-_ALL: Final = r"all|every|each|none|both|no|many|few|several|some|single|one"
-_OUTRIGHT: Final = (
-    r"most|mostly|majorit\w+|minorit\w+|millions?|billions?|trillions?|dozens?|nobody|no one"
-    r"|everyone|everybody|universally|unanimous\w*|overwhelmingly|predominantly"
-)
-_OF_ANY_KIND: Final = re.compile(
-    # What a template has as one expression is allowed as that expression only.
-    r"most often \w+|(?:\d+ )?(?:largest|biggest|smallest)"
-    rf"|\b(?:{_NUMBERS}|{_PARTS}|{_ALL}|{_OUTRIGHT}"
-    r"|nearly|almost|virtually|practically|everything|scores|vast|zero|nothing|nil|first|second"
-    r"|secondly|twice|thrice|double\w*|triple\w*|treble\w*"
-    r"|quadruple\w*|\w+fold|times|once|fewer|fewest|least|highest|lowest|main|mainly|largely|entire"
-    r"|entirely|whole|always|never|numerous|countless|handful|couple|pair|bulk|rest|remainder"
-    r"|percentages?|points?|not|\w+n['\u2019]t|cannot|without|neither|nor|except|excluding"
-    r"|rise|rises|rising|rose|risen|fall|falls|falling|fell|fallen|grow|grows|growing|grew|grown|increas\w+|decreas\w+"
-    r"|declin\w+|drop\w*)\b"
-    r"|\b(?:over|under|above|below|beyond|than|up to|about|around|roughly|approximately|only|just)"
-    r"(?=\s+\d)",
-    re.IGNORECASE,
-)
-_PEOPLE: Final = (
-    r"(?:people|persons?|patients?|respondents?|participants?|answers|responses|comments|employees?|customers?|students?|visitors?|guests?|residents?"
-    r"|users?|staff members|members|them|who|say|complain|praise)\b"
-)
-_OF_PEOPLE: Final = re.compile(
-    rf"\b(?:{_OUTRIGHT})\b|\b(?:{_NUMBERS}|{_PARTS}|{_ALL}|\d[\d.,]*)\s+(?:of\b|(?:\w+\s+)?{_PEOPLE})"
-    r"|\d\s*(?:%|per\s?cent)",
-    re.IGNORECASE,
-)
+
+@dataclass(frozen=True, slots=True)
+class _Language:
+    """How one language counts people; alternatives of a regular expression each.
+
+    Attributes:
+        outright: say how many of their own accord ("the majority").
+        amounts: say so where people or "of" follow ("two", "many").
+        of: what stands between an amount and those that it is a part of.
+        people: whom surveys count.
+    """
+
+    outright: str
+    amounts: str
+    of: str
+    people: str
 
 
-def words_of_quantity(text: str) -> set[str]:
-    """All of them, case folded; some as the expression that they are a part of."""
-    return {match.group().casefold() for match in _OF_ANY_KIND.finditer(text)}
+_LANGUAGES: Final = (
+    _Language(
+        r"most|mostly|majorit\w+|minorit\w+|millions?|billions?|trillions?|dozens?|nobody|no one"
+        r"|everyone|everybody|universally|unanimous\w*|overwhelmingly|predominantly",
+        r"two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty"
+        r"|fifty|sixty|seventy|eighty|ninety|hundreds?|thousands?|half|halves|thirds?|fourths?"
+        r"|quarters?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?|twel(?:fth|ve)s?"
+        r"|\w+teenths?|\w+tieths?|hundredths?|thousandths?"
+        r"|all|every|each|none|both|no|many|few|several|some|single|one",
+        r"of",
+        r"people|persons?|patients?|respondents?|participants?|answers|responses|comments"
+        r"|employees?|customers?|students?|visitors?|guests?|residents?|users?|staff members"
+        r"|members|them|who|say|complain|praise",
+    ),
+    _Language(
+        r"die (?:aller)?meisten|meistens|mehrheit\w*|minderheit\w*|niemand\w*|jedermann"
+        r"|überwiegend\w*|größtenteils|(?:fast|nahezu|beinahe) alle\w*|millionen|einhellig\w*"
+        r"|einstimmig\w*|hälfte",
+        r"ein(?:er|e)?|zwei|drei|vier|fünf|sechs|sieben|acht|neun|zehn|elf|zwölf|\w+zehn|\w+zig"
+        r"|\w*dreißig|\w*hundert\w*|\w*tausend\w*|dutzende?|drittel|viertel|fünftel|zehntel|alle[rn]?"
+        r"|jede[rs]?|keine?[rn]?|beide[rn]?|viele[rn]?|wenige[rn]?|mehrere[rn]?|einige[rn]?|manche[rn]?",
+        r"der|aller|von",
+        r"personen|menschen|leuten?|befragten?|patient(?:en|innen)\w*|teilnehm\w+|antworten"
+        r"|kommentaren?|kund(?:en|innen)|mitarbeit\w+|besucher\w*|gästen?|nutzer\w*|bewohner\w*"
+        r"|studierenden?|schüler\w*|bürger\w*|eltern",
+    ),
+    _Language(
+        r"la plupart|majorit\w+|minorit\w+|unanim\w+|tout le monde|presque tou(?:s|tes)"
+        r"|(?:des )?(?:dizaines|centaines|milliers)|la moitié",
+        r"une?|deux|trois|quatre|cinq|six|sept|huit|neuf|dix|onze|douze|\w*quinze|vingt|trente"
+        r"|quarante|cinquante|soixante|cent|mille|moitié|tiers|quart|plusieurs|beaucoup|quelques"
+        r"|certain\w*|tous|toutes|peu|chaque|aucune?",
+        r"des|d'entre|de (?:ces|nos|vos)",
+        r"(?:de |d'|des |les )?(?:personnes?|gens|répondant\w*|participant\w*|patient\w*|réponses"
+        r"|commentaires|client\w*|employé\w*|visiteu\w+|étudiant\w*|habitant\w*|usagers"
+        r"|utilisateurs)",
+    ),
+    _Language(
+        r"mayor[ií]a\w*|mayoritari\w+|minor[ií]a|un[aá]nime\w*|nadie|todo el mundo|casi tod[oa]s"
+        r"|la mitad|cientos|miles|docenas?|decenas?",
+        r"una?|dos|tres|cuatro|cinco|seis|siete|ocho|nueve|diez|doce|veinte|treinta|cuarenta"
+        r"|cincuenta|sesenta|setenta|ochenta|noventa|cien\w*|mil|tercio|cuarto|much[oa]s|poc[oa]s"
+        r"|vari[oa]s|algun[oa]s|tod[oa]s|cada|ning[uú]n\w*",
+        r"de (?:los|las|ell[oa]s)",
+        r"(?:de )?(?:los |las )?(?:personas?|gente|encuestad\w+|participantes|pacientes|respuestas"
+        r"|comentarios|clientes|emplead\w+|visitantes|usuari\w+|estudiantes|alumn\w+)",
+    ),
+    _Language(
+        r"maggioranz\w+|minoranz\w+|maggior parte|unanim\w+|nessuno|quasi tutt[ie]|la metà"
+        r"|centinaia|migliaia|decine|dozzin\w",
+        r"una?|due|tre|quattro|cinque|sei|sette|otto|nove|dieci|dodici|venti|trenta|quaranta"
+        r"|cinquanta|sessanta|settanta|ottanta|novanta|cento|mille|terzo|quarto|molt[ie]|poch[ie]"
+        r"|alcun[ie]|tutt[ie]|ogni|ciascun\w*|divers[ie]|parecch\w+",
+        r"dei|degli|delle|di (?:loro|questi)",
+        r"(?:i |le |gli )?(?:person[ae]|gente|intervistat\w|partecipanti|pazienti|rispost[ae]"
+        r"|comment[io]|client[ie]|dipendent[ie]|visitator\w+|utenti|student\w+|cittadini)",
+    ),
+    _Language(
+        r"de meesten?|meestal|meerderheid|minderheid|unaniem|niemand|iedereen|bijna alle\w*"
+        r"|de helft|honderden|duizenden|tientallen",
+        r"een|één|twee|drie|vier|vijf|zes|zeven|acht|negen|tien|elf|twaalf|\w+tien|\w+tig|honderd"
+        r"|duizend|derde|kwart|alle|elke|ieder\w*|geen|beiden?|vele|veel|weinig|enkele|sommige"
+        r"|meerdere|verschillende",
+        r"van (?:de|hen)",
+        r"mensen|personen|respondent\w*|deelnemers|patiënt\w*|antwoorden|reacties|klanten"
+        r"|medewerkers|bezoekers|gebruikers|studenten|bewoners|ouders",
+    ),
+)
+_PATTERNS: Final = tuple(
+    re.compile(
+        rf"\b(?:{each.outright})\b"
+        rf"|\b(?:{each.amounts}|\d[\d.,]*)\s+(?:(?:{each.of})\b|(?:\w+\s+)?(?:{each.people})\b)",
+        re.IGNORECASE,
+    )
+    for each in _LANGUAGES
+)
+_PERCENTAGE: Final = re.compile(
+    r"\d\s*(?:[%٪\uff05]|per\s?cent|pro[cz]ent|pour\s?cent|por\s?ciento)", re.IGNORECASE
+)
 
 
 def quantities_of_people(text: str) -> list[str]:
     """Words and figures that say how many people or answers; fine are "two hours" and the like."""
-    return [match.group() for match in _OF_PEOPLE.finditer(text)]
+    found = [match.group() for pattern in _PATTERNS for match in pattern.finditer(text)]
+    found += [match.group() for match in _PERCENTAGE.finditer(text)]
+    return list(dict.fromkeys(found))

@@ -375,8 +375,8 @@ class _Run:
             )
             if not self.asker.is_there:
                 return by_template
-            more = insights.sizes(counted, labels, chosen)
-            return await wording.word(self.asker, by_template, more, labels, material.survey)
+            more = insights.sizes(material.answers, counted, labels, chosen)
+            return await wording.word(self.asker, by_template, more, material.survey)
 
         return await self._milestones.reach(
             "insights", "writing insights", self._settled("insights", work), insights.Insights

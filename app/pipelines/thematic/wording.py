@@ -1,21 +1,21 @@
 """Insights worded by the model: from computed facts alone, each sentence checked against them.
 
 The model sees facts with their numbers, never the answers. A sentence names the facts that it
-rests on; figures, names in quotation marks and words of quantity that are not theirs make it void.
+rests on; figures, names in quotation marks and words that are not theirs make it void. What holds
+is kept, whatever becomes of the rest.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, create_model
 
 from app.pipelines.llm import AnswerRejectedError, LLMError
-from app.pipelines.thematic.asker import Asks, reason
+from app.pipelines.thematic.asker import Asks, Sparing, reason
+from app.pipelines.thematic.claims import wrong_words
 from app.pipelines.thematic.figures import wrong_figures
 from app.pipelines.thematic.insights import Insights, Sentence, percent
-from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.prepare import clean
 from app.pipelines.thematic.prompts import Survey, bounded, messages, one_of
 
@@ -27,17 +27,19 @@ _TASK: Final = (
     "Write up to eight sentences that tell a reader the most important findings of a survey, from "
     "the facts under `facts` alone. Under `facts` of each sentence list the ids of the one to "
     "three facts that it rests on. Use only figures of those facts, written as they are there, in "
-    "digits, and no words such as most, many, few, half, all or nearly. In a sentence on several "
-    "facts put the figures in brackets directly behind the theme's name. Put names of themes and "
-    "groups in “ ” exactly as they are. Explain nothing that the facts do not say, and do not show "
-    "the ids in the text."
+    "digits. Write plain English. Compare, judge and deny only in the very words of a fact, such "
+    "as its “more often where”, together with the names that stand there; else say only that a "
+    "theme comes up, without words such as most, many, rare, more, common, praise or complain. In "
+    "a sentence on several facts put the figures in brackets directly behind the theme's name. Put "
+    "names of themes and groups in “ ” exactly as they are. Explain nothing, and do not show the "
+    "ids in the text."
 )
 _MARKUP: Final = re.compile(r"[{}<>\[\]`\\|\x00-\x1f\x7f\ufffd\"]|https?:|\b[FT]\d+\b")
 _IN_QUOTES: Final = re.compile(r"“([^“”]*)”")
 
 
 async def word(
-    asks: Asks, by_template: Insights, more: Sequence[Sentence], labels: Labels, survey: Survey
+    asks: Asks, by_template: Insights, more: Sequence[Sentence], survey: Survey
 ) -> Insights:
     """Sentences of the model where they hold, then the templates' on what those leave out.
 
@@ -48,18 +50,20 @@ async def word(
     facts = {f"F{at}": fact for at, fact in enumerate((*by_template.insights, *more), start=1)}
     if not facts:
         return by_template
-    checker = _Checker(facts, labels)
+    checker = _Checker(facts)
+    lost = unanswered = None
     try:
-        await asks.ask(
+        await Sparing(asks).ask(
             "insights",
             messages(_TASK, **survey.facts(), facts=_document(facts)),
             _form(list(facts)),
             checker.check,
         )
-    except AnswerRejectedError:
-        pass  # the sentences that hold are kept all the same
+    except AnswerRejectedError as error:
+        # The sentences that hold are kept all the same.
+        unanswered = "; ".join(error.problems[:1])[:300] if not checker.held else None
     except LLMError as error:
-        return replace(by_template, lost=reason(error))
+        lost = reason(error)
     told = {fact for facts_of, _ in checker.held for fact in facts_of}
     rest = [fact for identity, fact in facts.items() if identity not in told]
     return Insights(
@@ -68,6 +72,8 @@ async def word(
             *(fact for fact in rest if fact in by_template.insights),
         ],
         dropped=checker.dropped,
+        lost=lost,
+        unanswered=unanswered,
     )
 
 
@@ -103,19 +109,20 @@ class _Checker:
     """Judges an answer's sentences one by one.
 
     Attributes:
-        held: sentences of the latest answer that hold, with the facts that they rest on.
-        dropped: how many of it do not.
+        held: sentences that hold, with the facts that they rest on; of the answer with more of
+            them where a repaired one has lost some.
+        dropped: how many of that answer do not.
     """
 
-    def __init__(self, facts: Mapping[str, Sentence], labels: Labels) -> None:
+    def __init__(self, facts: Mapping[str, Sentence]) -> None:
         self._facts = facts
-        self._labels = labels
         self.held: list[tuple[list[str], Sentence]] = []
         self.dropped = 0
 
     def check(self, answer: Any) -> list[str]:
         """What is wrong with an answer; what is right in it is remembered."""
-        self.held, self.dropped = [], 0
+        held: list[tuple[list[str], Sentence]] = []
+        dropped = 0
         problems = []
         seen: set[str] = set()
         for at, told in enumerate(answer.sentences[:MOST_SENTENCES], start=1):
@@ -124,10 +131,12 @@ class _Checker:
             wrong = [f"sentence {at}: {what}" for what in self._wrong(text, ids)]
             problems += wrong
             if wrong or text.casefold() in seen:
-                self.dropped += 1
+                dropped += 1
                 continue
             seen.add(text.casefold())
-            self.held.append((ids, self._sentence(text, ids)))
+            held.append((ids, self._sentence(text, ids)))
+        if len(held) >= len(self.held):
+            self.held, self.dropped = held, dropped
         return problems
 
     def _wrong(self, text: str, ids: Sequence[str]) -> Iterator[str]:
@@ -140,6 +149,7 @@ class _Checker:
         known = {name for fact in facts for name in _IN_QUOTES.findall(fact["text"])}
         yield from wrong_quotes(text, known, needs_one=any(fact["theme_ids"] for fact in facts))
         plain = _IN_QUOTES.sub("", text)
+        yield from wrong_words(text, facts)
         yield from wrong_figures(text, facts)
         if "“" in plain or "”" in plain or _MARKUP.search(plain):
             yield "only whole names stand in “ ”, and no ids or signs of markup in the text"
