@@ -16,9 +16,8 @@ DATA_POLICY: Final = (
 )
 # The pages of FastAPI have their script in the page and load the rest from there.
 DOCS_POLICY: Final = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' https://cdn.jsdelivr.net; "
-    "style-src 'self' 'unsafe-inline' https://cdn.jsdelivr.net; "
-    "img-src 'self' data: https://fastapi.tiangolo.com; worker-src 'self' blob:; "
+    "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; worker-src 'self' blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 DOCS_PATHS: Final = frozenset({"/docs", "/redoc", "/docs/oauth2-redirect"})

@@ -11,8 +11,7 @@ from api.conftest import client_of
 from datasets.workbooks import ods, ods_row, ods_text, table, xlsx
 
 from app.api import datasets
-from app.api.datasets import MAX_FORM_BYTES, MAX_UPLOADS, require_dataset
-from app.api.problems import Problem
+from app.api.datasets import MAX_FORM_BYTES, MAX_UPLOADS
 from app.api.server import NoScheduler, WebServer
 from app.datasets.tables import MAX_BYTES
 from app.db.ids import new_id
@@ -391,16 +390,48 @@ async def test_a_dataset_is_removed_unless_a_job_needs_it(
     assert [item["id"] for item in (await inline.get("/datasets")).json()["items"]] == [kept]
 
 
-async def test_a_payload_that_names_an_unknown_dataset_is_refused(
-    inline: httpx2.AsyncClient, db: PostgresJobsDB
+@pytest.mark.parametrize("path", ["/enqueue", "/jobs", "/jobs/batch"])
+async def test_a_job_keeps_the_dataset_that_it_names_and_an_unknown_one_is_refused(
+    client: httpx2.AsyncClient, database_url: str, path: str
 ) -> None:
-    dataset_id = (await upload(inline, PLAIN))["id"]
+    dataset_id = (await upload(client, PLAIN))["id"]
 
-    assert await require_dataset(db, {}) is None
-    assert await require_dataset(db, {"dataset": {"id": "imagenet"}}) is None
-    assert await require_dataset(db, {"dataset": {"id": dataset_id.upper()}}) == dataset_id
+    async def submitted(named: str) -> httpx2.Response:
+        job = {"pipeline": "thematic", "payload": {"dataset": {"id": named}}}
+        body = [job] if path.endswith("batch") else job
+        return await client.post(path, json=body)
+
     unknown = new_id()
-    with pytest.raises(Problem) as caught:
-        await require_dataset(db, {"dataset": {"id": unknown}})
-    assert caught.value.status_code == 422
-    assert caught.value.errors == [("/payload/dataset/id", f"no dataset {unknown}")]
+    refused = await submitted(unknown)
+    assert refused.status_code == 422
+    assert refused.json()["type"].endswith(
+        ":invalid-input" if path.endswith("batch") else ":unknown-dataset"
+    )
+    [place] = refused.json()["errors"]
+    assert place["pointer"].endswith("/payload/dataset/id")
+    assert unknown in place["detail"]
+
+    answer = await submitted(dataset_id.upper())
+    assert answer.status_code in {200, 202}, answer.text
+    [row] = await rows(database_url, "select dataset_id::text from haulage.jobs")
+    assert row["dataset_id"] == dataset_id
+    assert (await client.delete(f"/datasets/{dataset_id}")).status_code == 409
+
+
+async def test_what_other_pipelines_call_a_dataset_is_theirs(
+    client: httpx2.AsyncClient, database_url: str
+) -> None:
+    job = {"pipeline": "demo-echo", "payload": {"dataset": {"id": new_id()}}}
+
+    assert (await client.post("/enqueue", json=job)).status_code == 200
+
+    [row] = await rows(database_url, "select dataset_id from haulage.jobs")
+    assert row["dataset_id"] is None
+
+
+async def rows(url: str, sql: str) -> list[asyncpg.Record]:
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetch(sql)
+    finally:
+        await connection.close()
