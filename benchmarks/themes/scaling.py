@@ -50,6 +50,7 @@ class Forgetful:
     idempotency_key = "key"
     logger = logging.getLogger("benchmark")
     is_cancelled = False
+    is_last_attempt = True
 
     def __init__(self) -> None:
         self.checkpoint_bytes: Counter[str] = Counter()
@@ -105,6 +106,9 @@ class Forgetful:
         return self._spent
 
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
+        """Drop it."""
+
+    async def count_failed_calls(self, *names: str, **figures: float) -> None:
         """Drop it."""
 
     async def dataset(self, dataset_id: str) -> NoReturn:

@@ -29,6 +29,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "cancel_job": ("status",),
     "close_dataset": (),
     "count_cached_calls": ("held",),
+    "count_failed_calls": ("held",),
     "count_running_jobs": ("n",),
     "deregister_node": (),
     "drain_node": (),

@@ -27,7 +27,7 @@ from app.domain.jobs import (
     WakeUp,
 )
 from app.domain.lifecycle import Verdict
-from app.domain.sharing import CallUsage, Dataset, PaidCall
+from app.domain.sharing import CallUsage, Dataset, FailedCalls, PaidCall
 
 
 def claimed_job(**changes: Any) -> ClaimedJob:
@@ -218,6 +218,11 @@ class MockDatabase:
 
     async def count_cached_calls(self, claim: Claim, stage: str, model: str, total: int) -> None:
         await self._called("count_cached_calls")
+
+    async def count_failed_calls(
+        self, claim: Claim, stage: str, model: str, total: FailedCalls
+    ) -> None:
+        await self._called("count_failed_calls")
 
     async def finish_job(self, claim: Claim, verdict: Verdict, usage: Usage | None = None) -> bool:
         await self._called("finish_job")
