@@ -66,7 +66,8 @@ async def compare_belongings(db: DBInterface, job: ModelJob) -> None:
         found = sum(run.found.get(stage, 0) for run in job.runs)
         failed = [run.failed[stage] for run in job.runs if stage in run.failed]
         calls = len(paid) + sum(each.calls for each in failed)
-        tokens = sum(each.prompt_tokens for each in (*paid, *failed))
+        tokens = sum(call.prompt_tokens for call in paid)
+        tokens += sum(each.prompt_tokens for each in failed)
         assert usage.get(stage, (0, 0, 0)) == (calls, found, tokens)
 
 
