@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final, Protocol
 from uuid import uuid4
@@ -44,7 +44,22 @@ _MOST_LATER_SECONDS: Final = 3_600.0
 _OF_THIS_JOB: Final = frozenset({"content_filter", "oversized"})
 
 
-class CallStore(Protocol):
+class CountsFailed(Protocol):
+    """Where requests without an answer are counted."""
+
+    def count_failed_calls(  # noqa: D102
+        self,
+        stage: str,
+        model: str,
+        calls: int,
+        *,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        cost: float = 0.0,
+    ) -> Coroutine[Any, Any, None]: ...
+
+
+class CallStore(CountsFailed, Protocol):
     """What a language model needs of a job's context; see PipelineContext."""
 
     @property
@@ -65,17 +80,6 @@ class CallStore(Protocol):
     ) -> None: ...
 
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None: ...  # noqa: D102
-
-    async def count_failed_calls(  # noqa: D102
-        self,
-        stage: str,
-        model: str,
-        calls: int,
-        *,
-        prompt_tokens: int = 0,
-        completion_tokens: int = 0,
-        cost: float = 0.0,
-    ) -> None: ...
 
     async def load_usage(self) -> Sequence[CallUsage]: ...  # noqa: D102
 
@@ -204,8 +208,12 @@ class PaidCalls:
     async def _completed(self, stage: str, chat: Chat, reservation: Reservation) -> Completion:
         """What the client gives; each try without an answer is counted before another is made."""
 
+        async def note_last(error: LLMUnavailableError) -> None:
+            cost = reservation.note_failed_try(error)
+            await count_failed(self._store, stage, self._settings.model, cost, error)
+
         async def note(error: LLMUnavailableError) -> None:
-            await self._count_failed(stage, reservation.note_failed_try(error), error)
+            await note_last(error)
             if not error.is_final:
                 self.budget.check_room()
 
@@ -216,25 +224,8 @@ class PaidCalls:
             tokens = (reservation.worst.prompt_tokens, chat.max_output_tokens)
             return Completion("", "oversized", None, *tokens)
         except LLMUnavailableError as error:
-            await self._count_failed(stage, reservation.note_failed_try(error), error)
+            await note_last(error)
             raise self._heeded(error) from error
-
-    async def _count_failed(self, stage: str, cost: Cost, error: LLMUnavailableError) -> None:
-        counting = self._store.count_failed_calls(
-            stage,
-            self._settings.model,
-            cost.calls,
-            prompt_tokens=cost.prompt_tokens,
-            completion_tokens=cost.completion_tokens,
-            cost=cost.cost,
-        )
-        if not isinstance(error, BrokenOffError):
-            await in_any_case(counting)
-            return
-        # The job is to end, and nothing but this would end the waiting.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SAVING_SECONDS):
-                await counting
 
     async def _keep(
         self,
@@ -274,9 +265,10 @@ class PaidCalls:
         self._failures += 1
         if error.is_final:
             return self.give_up(str(error), error.status)
+        later = max(_LATER_SECONDS, error.later_seconds or 0.0)
+        error.later_seconds = min(later, _MOST_LATER_SECONDS)
         if self._failures >= _PATIENCE:
-            later = max(_LATER_SECONDS, error.later_seconds or 0.0)
-            return self.give_up(str(error), error.status, min(later, _MOST_LATER_SECONDS))
+            return self.give_up(str(error), error.status, error.later_seconds)
         return error
 
     def _key(self, chat: Chat, salt: Sequence[str]) -> str:
@@ -304,6 +296,27 @@ class PaidCalls:
         usage = self._usage[stage]
         added = {name: getattr(usage, name) + amount for name, amount in amounts.items()}
         self._usage[stage] = replace(usage, **added)
+
+
+async def count_failed(
+    store: CountsFailed, stage: str, model: str, cost: Cost, error: LLMUnavailableError
+) -> None:
+    """Let the job know of a request without an answer, and what it is booked at."""
+    counting = store.count_failed_calls(
+        stage,
+        model,
+        cost.calls,
+        prompt_tokens=cost.prompt_tokens,
+        completion_tokens=cost.completion_tokens,
+        cost=cost.cost,
+    )
+    if not isinstance(error, BrokenOffError):
+        await in_any_case(counting)
+        return
+    # The job is to end, and nothing but this would end the waiting.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(SAVING_SECONDS):
+            await counting
 
 
 def _completion_of(kept: Any) -> Completion | None:
