@@ -108,8 +108,19 @@ class Forgetful:
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
         """Drop it."""
 
-    async def count_failed_calls(self, *names: str, **figures: float) -> None:
-        """Drop it."""
+    async def count_failed_calls(
+        self,
+        stage: str,
+        model: str,
+        calls: int,
+        *,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        cost: float = 0.0,
+    ) -> None:
+        """Note it as spent."""
+        spent = CallUsage(stage, model, calls, 0, prompt_tokens, completion_tokens, cost)
+        self._spent.append(spent)
 
     async def dataset(self, dataset_id: str) -> NoReturn:
         """There are none."""

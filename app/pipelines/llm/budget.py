@@ -159,6 +159,11 @@ class Budget:
                 self._learn(reservation.worst.prompt_tokens, reservation.taken.prompt_tokens)
             self._settled.set()
 
+    def check_held(self, texts: Iterable[str], requests: int) -> None:
+        """Raise BudgetExceededError where `requests` with all these texts may not fit."""
+        worst = self._worst_of(texts, None)
+        self.check(Cost(requests, worst.prompt_tokens, 0, worst.cost))
+
     def check_room(self) -> None:
         """Raise BudgetExceededError where what is spent and under way is too much already."""
         if reason := self._reason_against(self.spent + self._reserved):

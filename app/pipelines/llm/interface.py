@@ -47,6 +47,32 @@ class LLMSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbeddingsSettings:
+    """How to reach an embedding model and what it may cost; see LLMSettings."""
+
+    base_url: str
+    model: str
+    api_key_env: str | None = None
+    concurrency: int = 4
+    timeout_seconds: float = 120.0
+    max_retries: int = 5
+    max_calls: int | None = None
+    max_tokens_total: int | None = None
+    max_cost: float | None = None
+    prompt_price: float = 0.0
+
+    @property
+    def completion_price(self) -> float:
+        """Nothing is written."""
+        return 0.0
+
+    @property
+    def max_output_tokens(self) -> int:
+        """Likewise."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message; `role` is "system", "user" or "assistant"."""
 
