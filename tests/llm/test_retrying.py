@@ -145,7 +145,7 @@ async def test_calls_that_were_told_the_same_wait_come_back_apart() -> None:
     retries = Retrying(200, AdaptiveLimit(1), chance=random.Random(1), sleep=pauses)  # noqa: S311
 
     async def fail() -> None:
-        raise FailedTryError("busy", 429, later_seconds=5.0)
+        raise FailedTryError("busy", 429, wait_seconds=5.0)
 
     with pytest.raises(FailedTryError):
         await retries.call(fail)

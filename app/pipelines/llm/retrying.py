@@ -28,7 +28,25 @@ T = TypeVar("T")
 
 
 class FailedTryError(LLMUnavailableError):
-    """One try of a call failed; `later_seconds` is what the server asks to wait before another."""
+    """One try of a call failed.
+
+    Attributes:
+        wait_seconds: what the server asked for before the next one, None where it did not.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        status: int | None = None,
+        *,
+        is_final: bool = False,
+        is_charged: bool = False,
+        wait_seconds: float | None = None,
+    ) -> None:
+        super().__init__(
+            reason, status, is_final=is_final, is_charged=is_charged, later_seconds=wait_seconds
+        )
+        self.wait_seconds = wait_seconds
 
 
 class BrokenOffError(FailedTryError):
@@ -130,12 +148,12 @@ class Retrying:
                         slot.is_limited()
                     if error.is_final or retries >= self._max_retries:
                         raise
-                    if (error.later_seconds or 0.0) > MAX_ASKED_SECONDS:
+                    if (error.wait_seconds or 0.0) > MAX_ASKED_SECONDS:
                         raise FailedTryError(
-                            f"{error} (it asks to wait {error.later_seconds:.0f} s)",
+                            f"{error} (it asks to wait {error.wait_seconds:.0f} s)",
                             error.status,
                             is_charged=error.is_charged,
-                            later_seconds=error.later_seconds,
+                            wait_seconds=error.wait_seconds,
                         ) from error
                     if on_failed_try is not None:
                         await on_failed_try(error)
@@ -150,7 +168,7 @@ class Retrying:
 
         Full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
         """
-        asked = error.later_seconds or 0.0
+        asked = error.wait_seconds or 0.0
         ceiling = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(retries, 16))
         if asked:
             ceiling = min(ceiling, SPREAD_SECONDS)

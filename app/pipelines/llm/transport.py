@@ -221,7 +221,7 @@ def answer_of(
         status,
         is_final=not is_worth_another_try(status) or is_out_of_money,
         is_charged=is_unreadable or status in _TIMED_OUT,
-        later_seconds=asked_wait_seconds(headers),
+        wait_seconds=asked_wait_seconds(headers),
     )
 
 
