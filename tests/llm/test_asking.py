@@ -523,6 +523,20 @@ async def test_a_lost_server_is_not_asked_for_the_rest(
     assert len(fake.calls) == 1 + calls
 
 
+@pytest.mark.parametrize(("code", "calls"), [(401, 2), (503, 3)])
+async def test_questions_that_wait_when_the_server_is_lost_are_not_asked(
+    fake: FakeLLM, memory: Memory, code: int, calls: int
+) -> None:
+    llm = llm_for(fake, memory, max_retries=0, concurrency=1)
+    await llm.probe()
+    fake.always = Status(code)
+    asking = [llm.ask("name", _question(number), Name) for number in range(30)]
+    results = await asyncio.gather(*asking, return_exceptions=True)
+    await llm.close()
+    assert all(isinstance(result, LLMUnavailableError) for result in results)
+    assert len(fake.calls) == calls
+
+
 async def test_a_failure_is_final_once_the_server_is_given_up(
     fake: FakeLLM, memory: Memory
 ) -> None:

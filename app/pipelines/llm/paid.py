@@ -102,6 +102,7 @@ class PaidCalls:
         self._usage: defaultdict[str, StageUsage] = defaultdict(StageUsage)
         self._uncounted = Counter[str]()
         self._flights = Flights()
+        self._gate = asyncio.Semaphore(settings.concurrency)
         self._failures = 0
         self._loss: LLMUnavailableError | None = None
         self._knows_spent = False
@@ -181,8 +182,15 @@ class PaidCalls:
             self._add(stage, cached_calls=1)
             self._uncounted[stage] += 1
             return kept
-        if self._loss is not None:
-            raise self.give_up(str(self._loss), self._loss.status, self._loss.later_seconds)
+        # A call that waits holds no budget, and is not made where the server is lost meanwhile.
+        async with self._gate:
+            if self._loss is not None:
+                raise self.give_up(str(self._loss), self._loss.status, self._loss.later_seconds)
+            return await self._made(stage, chat, salt, is_sound)
+
+    async def _made(
+        self, stage: str, chat: Chat, salt: Sequence[str], is_sound: Callable[[Completion], bool]
+    ) -> Completion:
         async with self.budget.reserved(chat) as reservation:
             completion = await self._completed(stage, chat, reservation)
             self._failures = self.refusals = 0
