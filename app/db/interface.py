@@ -34,7 +34,7 @@ from app.domain.jobs import (
     WakeUp,
 )
 from app.domain.lifecycle import Verdict
-from app.domain.sharing import CallUsage, PaidCall
+from app.domain.sharing import CallUsage, FailedCalls, PaidCall
 
 
 class DBInterface(
@@ -169,7 +169,9 @@ class DBInterface(
         """The JSON text that any job has kept as the answer of this paid call, else None."""
 
     async def save_call(self, claim: Claim, call: PaidCall) -> None:
-        """Keep the answer of a paid call and count it for the job, both or neither.
+        """Keep the answer of a paid call and count it for the job, in one transaction.
+
+        The answer is kept also where the claim is lost: it is paid for, and belongs to no job.
 
         The first answer that is kept under a key stays. A call counts once per claim and key: a
         repetition adds nothing, another job or attempt that made the same call has paid, too.
@@ -181,6 +183,14 @@ class DBInterface(
         """Note how many calls of `stage` this claim has found kept in all; LeaseLostError.
 
         The largest total counts, so that a call whose answer got lost can be repeated.
+        """
+
+    async def count_failed_calls(
+        self, claim: Claim, stage: str, model: str, total: FailedCalls
+    ) -> None:
+        """Note what this claim's requests of `stage` without an answer took in all; LeaseLostError.
+
+        Of each figure the largest counts.
         """
 
     async def finish_job(self, claim: Claim, verdict: Verdict, usage: Usage | None = None) -> bool:

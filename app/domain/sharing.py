@@ -44,11 +44,29 @@ class PaidCall:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedCalls:
+    """Requests that gave no answer, and what they may have cost all the same."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+
+    def __add__(self, other: "FailedCalls") -> "FailedCalls":
+        return FailedCalls(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cost + other.cost,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class CallUsage:
     """What a job's calls of one stage and model cost, columns in the statement's order.
 
     Attributes:
-        calls: that the job paid for, in all its attempts.
+        calls: requests that the job made, in all its attempts, failed ones too.
         cached_calls: that found their answers kept.
     """
 

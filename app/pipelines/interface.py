@@ -28,6 +28,10 @@ class PipelineContext(Protocol):
         """1 for the first attempt, counting up; a graceful release does not count."""
 
     @property
+    def is_last_attempt(self) -> bool:
+        """True where a failure, or `retry_later`, would end the job as failed."""
+
+    @property
     def deadline(self) -> datetime | None:
         """When the run-time limit ends this attempt (UTC), None without a limit."""
 
@@ -117,8 +121,24 @@ class PipelineContext(Protocol):
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
         """Add to the job's usage that so many more calls of `stage` found their answers kept."""
 
+    async def count_failed_calls(
+        self,
+        stage: str,
+        model: str,
+        calls: int,
+        *,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        cost: float = 0.0,
+    ) -> None:
+        """Add requests of `stage` that gave no answer to the job's usage, and what they may cost.
+
+        So that a bound on requests, tokens or cost holds over all attempts. What is out of bounds
+        is cut to them.
+        """
+
     async def load_usage(self) -> Sequence[CallUsage]:
-        """What the job's paid calls have cost so far, in all its attempts, by stage and model."""
+        """What the job's calls have cost so far, in all its attempts, by stage and model."""
 
     async def dataset(self, dataset_id: str) -> Dataset:
         """What is known of a stored dataset; DatasetError where there is none of this id."""

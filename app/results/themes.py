@@ -307,7 +307,7 @@ class Metrics(Part):
 class StageUsage(Part):
     """What one stage cost."""
 
-    llm_calls: int = Field(ge=0, description="Calls made.")
+    llm_calls: int = Field(ge=0, description="Requests made, failed ones too.")
     cached_calls: int = Field(ge=0, description="Calls whose answers were kept already.")
     prompt_tokens: int = Field(ge=0, description="Tokens sent.")
     completion_tokens: int = Field(ge=0, description="Tokens received.")

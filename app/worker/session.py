@@ -30,7 +30,7 @@ from app.domain.errors import (
 from app.domain.jobs import MAX_CHECKPOINT_BYTES, ClaimedJob, Progress, Usage
 from app.domain.json_values import dump_storable, storable_text
 from app.domain.lifecycle import Verdict
-from app.domain.sharing import CallUsage, Dataset
+from app.domain.sharing import CallUsage, Dataset, FailedCalls
 from app.loops import retry_delay_seconds
 from app.worker.logs import LogBuffer
 from app.worker.shared import SharedStore
@@ -99,6 +99,11 @@ class WorkerSession:
     def attempt(self) -> int:
         """See PipelineContext."""
         return self._job.attempt
+
+    @property
+    def is_last_attempt(self) -> bool:
+        """See PipelineContext."""
+        return self._job.attempt >= self._job.max_attempts
 
     @property
     def deadline(self) -> datetime | None:
@@ -204,6 +209,21 @@ class WorkerSession:
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
         """See PipelineContext."""
         await self._shared.count_cached_calls(stage, model, calls)
+
+    async def count_failed_calls(
+        self,
+        stage: str,
+        model: str,
+        calls: int,
+        *,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        cost: float = 0.0,
+    ) -> None:
+        """See PipelineContext."""
+        await self._shared.count_failed_calls(
+            stage, model, FailedCalls(calls, prompt_tokens, completion_tokens, cost)
+        )
 
     async def load_usage(self) -> Sequence[CallUsage]:
         """See PipelineContext."""

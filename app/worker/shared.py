@@ -6,7 +6,7 @@ Part of `WorkerSession`, which knows how to insist on a database that is away.
 import asyncio
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -21,6 +21,7 @@ from app.domain.sharing import (
     MAX_CALL_TOKENS,
     CallUsage,
     Dataset,
+    FailedCalls,
     PaidCall,
 )
 
@@ -47,6 +48,7 @@ class SharedStore:
         self._db = db
         self._insist = insist
         self._found: Counter[tuple[str, str]] = Counter()
+        self._failed: defaultdict[tuple[str, str], FailedCalls] = defaultdict(FailedCalls)
 
     async def load_call(self, key: str) -> Any | None:
         """See PipelineContext."""
@@ -79,15 +81,8 @@ class SharedStore:
             cost=float(_bounded(cost, MAX_CALL_COST)),
         )
         saving = asyncio.ensure_future(self._insist(lambda: self._db.save_call(self._claim, call)))
-        try:
-            await asyncio.shield(saving)
-        except asyncio.CancelledError:
-            # Else the attempt that follows a shutdown would pay for the call again.
-            try:
-                await asyncio.wait({saving}, timeout=SAVING_SECONDS)
-            finally:
-                saving.cancel()
-            raise
+        # Else the attempt that follows a shutdown would pay for the call again.
+        await _in_any_case(saving)
 
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
         """See PipelineContext."""
@@ -96,6 +91,17 @@ class SharedStore:
         # The total: the store may be told twice of the same calls, or of fewer after more.
         total = min(self._found[name], MAX_CALL_TOKENS)
         await self._insist(lambda: self._db.count_cached_calls(self._claim, *name, total))
+
+    async def count_failed_calls(self, stage: str, model: str, failed: FailedCalls) -> None:
+        """See PipelineContext."""
+        name = _name(stage), _name(model)
+        self._failed[name] = _within_bounds(self._failed[name] + _within_bounds(failed))
+        counting = asyncio.ensure_future(self._insist(lambda: self._count_failed(name)))
+        await _in_any_case(counting)
+
+    async def _count_failed(self, name: tuple[str, str]) -> None:
+        """The total of now: what was counted while the store was away is told with it."""
+        await self._db.count_failed_calls(self._claim, *name, self._failed[name])
 
     async def load_usage(self) -> Sequence[CallUsage]:
         """See PipelineContext."""
@@ -122,6 +128,18 @@ class SharedStore:
             row_no, _ = page[-1]
 
 
+async def _in_any_case(saving: asyncio.Future[None]) -> None:
+    """See it through, within bounds also where the job is to end."""
+    try:
+        await asyncio.shield(saving)
+    except asyncio.CancelledError:
+        try:
+            await asyncio.wait({saving}, timeout=SAVING_SECONDS)
+        finally:
+            saving.cancel()
+        raise
+
+
 def _positions(stored: Dataset, columns: Sequence[str]) -> list[int]:
     for name in columns:
         if name not in stored.columns:
@@ -141,6 +159,15 @@ def _name(text: str) -> str:
 
 def _tokens(count: float) -> int:
     return int(_bounded(count, MAX_CALL_TOKENS))
+
+
+def _within_bounds(failed: FailedCalls) -> FailedCalls:
+    return FailedCalls(
+        _tokens(failed.calls),
+        _tokens(failed.prompt_tokens),
+        _tokens(failed.completion_tokens),
+        float(_bounded(failed.cost, MAX_CALL_COST)),
+    )
 
 
 def _bounded(told: float, most: int) -> float:

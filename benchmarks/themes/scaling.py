@@ -50,6 +50,7 @@ class Forgetful:
     idempotency_key = "key"
     logger = logging.getLogger("benchmark")
     is_cancelled = False
+    is_last_attempt = True
 
     def __init__(self) -> None:
         self.checkpoint_bytes: Counter[str] = Counter()
@@ -106,6 +107,20 @@ class Forgetful:
 
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
         """Drop it."""
+
+    async def count_failed_calls(
+        self,
+        stage: str,
+        model: str,
+        calls: int,
+        *,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        cost: float = 0.0,
+    ) -> None:
+        """Note it as spent."""
+        spent = CallUsage(stage, model, calls, 0, prompt_tokens, completion_tokens, cost)
+        self._spent.append(spent)
 
     async def dataset(self, dataset_id: str) -> NoReturn:
         """There are none."""

@@ -64,8 +64,11 @@ async def compare_belongings(db: DBInterface, job: ModelJob) -> None:
     for stage in STAGES:
         paid = [call for run in job.runs for call in run.paid.values() if call.stage == stage]
         found = sum(run.found.get(stage, 0) for run in job.runs)
+        failed = [run.failed[stage] for run in job.runs if stage in run.failed]
+        calls = len(paid) + sum(each.calls for each in failed)
         tokens = sum(call.prompt_tokens for call in paid)
-        assert usage.get(stage, (0, 0, 0)) == (len(paid), found, tokens)
+        tokens += sum(each.prompt_tokens for each in failed)
+        assert usage.get(stage, (0, 0, 0)) == (calls, found, tokens)
 
 
 async def compare_answers(db: DBInterface, model: Model) -> None:

@@ -15,7 +15,7 @@ from app.db.ids import new_id
 from app.domain.errors import IllegalTransitionError, LeaseLostError
 from app.domain.jobs import AttemptOutcome, Claim, JobOptions, JobStatus, LogLine, Progress, Usage
 from app.domain.lifecycle import JobEvent, Verdict
-from app.domain.sharing import PaidCall
+from app.domain.sharing import FailedCalls, PaidCall
 
 
 class _Named:
@@ -61,6 +61,7 @@ class ModelRun(_Named):
     Attributes:
         paid: calls by key.
         found: stage -> calls whose answers were kept already.
+        failed: stage -> requests without an answer.
     """
 
     job: "ModelJob"
@@ -73,6 +74,7 @@ class ModelRun(_Named):
     last_line_no: int = 0
     paid: dict[str, PaidCall] = field(default_factory=dict)
     found: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, FailedCalls] = field(default_factory=dict)
     verdict: Verdict | None = None
     usage: Usage | None = None
 
@@ -253,11 +255,17 @@ class Model:
         self.held(run).job.checkpoints[stage] = data
 
     def save_call(self, run: ModelRun, call: PaidCall) -> None:
+        self.answers.setdefault(call.key, call.answer)  # whoever holds the job
         self.held(run).paid.setdefault(call.key, call)
-        self.answers.setdefault(call.key, call.answer)
 
     def count_cached_calls(self, run: ModelRun, stage: str, total: int) -> None:
         self.held(run).found[stage] = max(total, run.found.get(stage, 0))
+
+    def count_failed_calls(self, run: ModelRun, stage: str, total: FailedCalls) -> None:
+        before = self.held(run).failed.get(stage, FailedCalls())
+        run.failed[stage] = FailedCalls(
+            max(total.calls, before.calls), max(total.prompt_tokens, before.prompt_tokens)
+        )
 
     def finish(self, run: ModelRun, verdict: Verdict, usage: Usage | None) -> bool:
         if not self.holds(run):

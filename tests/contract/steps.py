@@ -80,5 +80,4 @@ async def snapshot(db: DBInterface, job_id: str) -> tuple[Any, ...]:
         await db.get_result(job_id),
         await db.load_checkpoint(job_id, "stage"),
         await db.list_usage(job_id),
-        await db.load_call(CALL.key),
     )

@@ -10,8 +10,8 @@ from contract.stores import ROW_LOCKS, Store
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
-from app.domain.errors import TooLargeError
-from app.domain.sharing import MAX_CALL_ANSWER_BYTES, CallUsage
+from app.domain.errors import LeaseLostError, TooLargeError
+from app.domain.sharing import MAX_CALL_ANSWER_BYTES, CallUsage, FailedCalls
 
 PAID = CallUsage(CALL.stage, CALL.model, 1, 0, 120, 30, 0.0015)
 
@@ -89,6 +89,38 @@ async def test_a_later_attempt_that_makes_the_call_again_pays_again(db: DBInterf
     assert await db.list_usage(job.id) == [
         replace(PAID, calls=2, prompt_tokens=240, completion_tokens=60, cost=0.003)
     ]
+
+
+async def test_an_answer_is_kept_although_its_claim_is_lost_and_counts_for_nobody(
+    db: DBInterface,
+) -> None:
+    job = await claimed(db)
+    await given_back(db, job)
+
+    with pytest.raises(LeaseLostError):
+        await db.save_call(job.claim, CALL)
+
+    assert json.loads(await db.load_call(CALL.key) or "") == json.loads(CALL.answer)
+    assert await db.list_usage(job.id) == []
+
+
+async def test_requests_without_an_answer_count_for_the_job_in_all_its_attempts(
+    db: DBInterface,
+) -> None:
+    node = await new_node(db)
+    job = await claimed(db, node)
+    await db.save_call(job.claim, CALL)
+    await db.count_cached_calls(job.claim, CALL.stage, CALL.model, 7)
+
+    # Totals that only grow: each figure's largest, however late an older one comes.
+    for total in (FailedCalls(1, 50), FailedCalls(3, 150, 40, 0.5), FailedCalls(2, 100, 40, 0.25)):
+        await db.count_failed_calls(job.claim, CALL.stage, CALL.model, total)
+    await given_back(db, job)
+    again = await db.claim_next_pending_job(node)
+    assert again is not None
+    await db.count_failed_calls(again.claim, CALL.stage, CALL.model, FailedCalls(1, 10, 0, 0.25))
+
+    assert await db.list_usage(job.id) == [CallUsage(CALL.stage, CALL.model, 5, 7, 280, 70, 0.7515)]
 
 
 async def test_usage_is_summed_by_stage_and_model_in_the_order_of_their_first_calls(

@@ -80,6 +80,7 @@ from app.domain.lifecycle import (
     Verdict,
     decide,
 )
+from app.domain.sharing import FailedCalls
 
 _Answer = TypeVar("_Answer")
 
@@ -235,6 +236,11 @@ class StoreMachine(RuleBasedStateMachine):
         self._same(
             db.count_cached_calls(claim, stage, call.model, total),
             lambda: model.count_cached_calls(run, stage, total),
+        )
+        failed = FailedCalls(total, 10 * number)
+        self._same(
+            db.count_failed_calls(claim, stage, call.model, failed),
+            lambda: model.count_failed_calls(run, stage, failed),
         )
         self._look_into(run.job)
         self._do(compare_answers(db, model))

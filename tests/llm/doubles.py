@@ -35,6 +35,7 @@ class Memory:
     job_id: str = "00000000-0000-7000-8000-000000000000"
     kept: dict[str, str] = field(default_factory=dict)
     facts: list[dict[str, Any]] = field(default_factory=list)
+    failed: list[dict[str, Any]] = field(default_factory=list)
     cached: list[tuple[str, str, int]] = field(default_factory=list)
 
     async def load_call(self, key: str) -> Any:
@@ -50,8 +51,14 @@ class Memory:
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
         self.cached.append((stage, model, calls))
 
+    async def count_failed_calls(
+        self, stage: str, model: str, calls: int, **figures: float
+    ) -> None:
+        self.failed.append({"stage": stage, "model": model, "calls": calls, **figures})
+
     async def load_usage(self) -> list[CallUsage]:
-        return [CallUsage(cached_calls=0, calls=1, **facts) for facts in self.facts]
+        paid = ({"calls": 1, **facts} for facts in self.facts)
+        return [CallUsage(cached_calls=0, **facts) for facts in (*paid, *self.failed)]
 
     @property
     def stages(self) -> list[str]:

@@ -14,6 +14,7 @@ from support.fake_llm import (
     FakeLLM,
     Held,
     Lie,
+    Raw,
     Said,
     Status,
     Truncated,
@@ -26,6 +27,7 @@ from app.pipelines.llm import (
     LLMUnavailableError,
     Message,
     open_llm,
+    transport,
 )
 
 READY = Said('{"reply": "ready", "letters": "ab", "digit": 3, "words": []}')
@@ -275,6 +277,57 @@ async def test_no_answer_at_all_is_paid_for_and_not_kept(fake: FakeLLM, memory: 
     assert len(fake.calls) == 3
 
 
+@pytest.mark.parametrize("blank", [Said(""), Said(None), Said(" ", None)], ids=str)
+async def test_a_blank_answer_is_kept_for_nobody(
+    fake: FakeLLM, memory: Memory, blank: Said
+) -> None:
+    fake.script(READY, blank)
+    first = llm_for(fake, memory)
+    with pytest.raises(AnswerRejectedError, match="no answer"):
+        await first.ask("name", QUESTION, Name)
+    await first.close()
+    memory.job_id = "another"
+    second = llm_for(fake, memory)
+    assert (await second.ask("name", QUESTION, Name)).name
+    await second.close()
+    assert memory.stages == ["probe", "name", "probe", "name"]  # paid for all the same
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [Said("Upstream error."), lie_about("name", 7), Said('{"name": "river"}')],
+    ids=["no JSON", "not valid", "not true"],
+)
+async def test_what_failed_with_its_repair_is_asked_again_by_another_job_alone(
+    fake: FakeLLM, memory: Memory, wrong: Any
+) -> None:
+    fake.script(READY, wrong, wrong)
+    for _ in range(2):  # also by a second attempt
+        first = llm_for(fake, memory)
+        with pytest.raises(AnswerRejectedError):
+            await first.ask("name", QUESTION, Name, _refuses_river)
+        await first.close()
+    calls = len(fake.calls)
+    assert calls == 3
+    memory.job_id = "another"
+    second = llm_for(fake, memory)
+    assert (await second.ask("name", QUESTION, Name, _refuses_river)).name
+    await second.close()
+    assert len(fake.calls) == calls + 2  # the probe, and the question or its repair
+
+
+async def test_an_answer_that_was_repaired_serves_every_job(fake: FakeLLM, memory: Memory) -> None:
+    fake.script(READY, Said('{"name": "river"}'))
+    first = llm_for(fake, memory)
+    answer = await first.ask("name", QUESTION, Name, _refuses_river)
+    await first.close()
+    memory.job_id = "another"
+    second = llm_for(fake, memory)
+    assert await second.ask("name", QUESTION, Name, _refuses_river) == answer
+    await second.close()
+    assert memory.stages == ["probe", "name", "name", "probe"]
+
+
 async def test_an_answer_nested_beyond_reason_is_a_wrong_answer(
     fake: FakeLLM, memory: Memory
 ) -> None:
@@ -324,6 +377,44 @@ async def test_the_strictest_form_that_the_server_knows_is_found_once(
         await again.ask("name", _question(1), Name)
         await again.close()
         assert not fake.repeated
+
+
+@pytest.mark.parametrize("hiccup", [EMPTY_CHOICES, Status(400), Status(422), Said("?")], ids=str)
+async def test_an_attempt_goes_on_with_the_form_that_an_earlier_one_found(
+    fake: FakeLLM, memory: Memory, hiccup: Any
+) -> None:
+    fake.script(hiccup)  # the strictest form fails once, and would do
+    for _ in range(2):
+        llm = llm_for(fake, memory)
+        for number in range(3):
+            await llm.ask("name", _question(number), Short)
+        await llm.close()
+    assert len(fake.calls) == 2 + 3
+    assert not fake.repeated
+
+
+async def test_questions_at_once_do_without_what_the_model_refuses(
+    fake: FakeLLM, memory: Memory
+) -> None:
+    first = llm_for(fake, memory)
+    await first.probe()
+    await first.close()
+    refused = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    fake.script(*[Status(400, {}, {"error": {"message": refused}})] * 4)
+    second = llm_for(fake, memory)  # its probe is kept: nothing is learnt before all ask at once
+    await asyncio.gather(*(second.ask("name", _question(number), Name) for number in range(4)))
+    await second.close()
+    third = llm_for(fake, memory)
+    await asyncio.gather(*(third.ask("name", _question(number), Name) for number in range(4)))
+    await third.close()
+    assert len(fake.calls) == 1 + 4 + 4
+
+
+async def test_the_probe_keeps_to_what_may_be_answered(fake: FakeLLM, memory: Memory) -> None:
+    llm = llm_for(fake, memory, max_output_tokens=64)
+    await llm.probe()
+    await llm.close()
+    assert fake.calls[0].request["max_tokens"] == 64
 
 
 @pytest.mark.parametrize("are_obeyed", [True, False])
@@ -432,6 +523,20 @@ async def test_a_lost_server_is_not_asked_for_the_rest(
     assert len(fake.calls) == 1 + calls
 
 
+@pytest.mark.parametrize(("code", "calls"), [(401, 2), (503, 3)])
+async def test_questions_that_wait_when_the_server_is_lost_are_not_asked(
+    fake: FakeLLM, memory: Memory, code: int, calls: int
+) -> None:
+    llm = llm_for(fake, memory, max_retries=0, concurrency=1)
+    await llm.probe()
+    fake.always = Status(code)
+    asking = [llm.ask("name", _question(number), Name) for number in range(30)]
+    results = await asyncio.gather(*asking, return_exceptions=True)
+    await llm.close()
+    assert all(isinstance(result, LLMUnavailableError) for result in results)
+    assert len(fake.calls) == calls
+
+
 async def test_a_failure_is_final_once_the_server_is_given_up(
     fake: FakeLLM, memory: Memory
 ) -> None:
@@ -473,6 +578,47 @@ async def test_a_server_that_recovers_is_not_given_up(fake: FakeLLM, memory: Mem
             await llm.ask("name", _question(number), Name)
         assert (await llm.ask("name", _question(number), Name)).name
     await llm.close()
+
+
+async def test_a_loss_that_may_pass_tells_when_to_come_again(fake: FakeLLM, memory: Memory) -> None:
+    llm = llm_for(fake, memory, max_retries=0)
+    await llm.probe()
+    fake.always = Status(429, {"retry-after": "300"})
+    for number in range(3):
+        with pytest.raises(LLMUnavailableError) as caught:
+            await llm.ask("name", _question(number), Name)
+    await llm.close()
+    assert caught.value.later_seconds == 300
+
+
+@pytest.mark.parametrize(("code", "later"), [(503, 60), (401, None)])
+async def test_a_loss_for_good_tells_no_time(
+    fake: FakeLLM, memory: Memory, code: int, later: float | None
+) -> None:
+    llm = llm_for(fake, memory, max_retries=0)
+    await llm.probe()
+    fake.always = Status(code)
+    for number in range(3):
+        with pytest.raises(LLMUnavailableError) as caught:
+            await llm.ask("name", _question(number), Name)
+    await llm.close()
+    assert caught.value.later_seconds == later
+
+
+async def test_an_endless_answer_ends_its_own_question_alone(
+    fake: FakeLLM, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = llm_for(fake, memory)
+    await llm.probe()
+    monkeypatch.setattr(transport, "MAX_RESPONSE_BYTES", 5_000)
+    fake.script(Said("x" * 6_000))
+    for _ in range(2):
+        with pytest.raises(AnswerRejectedError, match="longer than can be kept"):
+            await llm.ask("name", QUESTION, Name)
+    assert (await llm.ask("name", _question(2), Name)).name
+    await llm.close()
+    assert len(fake.calls) == 3
+    assert memory.facts[1]["completion_tokens"] == llm.settings.max_output_tokens
 
 
 async def test_the_budget_counts_every_call_but_kept_ones(fake: FakeLLM, memory: Memory) -> None:
@@ -529,7 +675,8 @@ async def test_a_prompt_without_an_answer_in_time_is_counted(fake: FakeLLM, memo
     spent = llm.budget.spent - before
     assert spent.calls == 1
     assert spent.prompt_tokens > 0
-    assert spent.completion_tokens == 0
+    # It may have been written in full, and nobody tells.
+    assert spent.completion_tokens == llm.settings.max_output_tokens
 
 
 async def test_embeddings_are_no_calls_of_the_model(fake: FakeLLM, memory: Memory) -> None:
@@ -550,6 +697,87 @@ async def test_the_budget_is_the_jobs_and_not_an_attempts(fake: FakeLLM, memory:
     with pytest.raises(BudgetExceededError, match="3 calls"):
         await second.ask("name", _question(3), Name)
     await second.close()
+
+
+async def test_requests_that_fail_count_over_all_attempts(fake: FakeLLM, memory: Memory) -> None:
+    fake.script(READY)
+    fake.always = Status(503)
+    for _ in range(4):
+        llm = llm_for(fake, memory, max_calls=10)
+        with pytest.raises((LLMUnavailableError, BudgetExceededError)):
+            await llm.ask("name", QUESTION, Name)
+        # Before anything is settled: it may be killed here.
+        assert sum(usage.calls for usage in await memory.load_usage()) == len(fake.calls)
+        await llm.close()
+    assert len(fake.calls) == 10
+
+
+async def test_a_call_under_way_when_the_job_ends_counts_at_its_worst(
+    fake: FakeLLM, memory: Memory
+) -> None:
+    llm = llm_for(fake, memory, concurrency=2, completion_price=1.0)
+    await llm.probe()
+    fake.script(*[Held()] * 2)
+    asking = asyncio.gather(*(llm.ask("name", _question(number), Name) for number in range(5)))
+    await fake.until(lambda: fake.under_way == 2)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await llm.close()
+    assert [each["calls"] for each in memory.failed] == [1, 1]  # not of those that waited
+    for each in memory.failed:
+        assert each["prompt_tokens"] > 0
+        assert each["completion_tokens"] == llm.settings.max_output_tokens
+        assert each["cost"] > 0
+
+
+async def test_a_failed_request_is_counted_before_the_next(fake: FakeLLM, memory: Memory) -> None:
+    llm = llm_for(fake, memory, max_retries=3)
+    await llm.probe()
+    fake.script(Status(500), Status(500))
+    await llm.ask("name", QUESTION, Name)
+    await llm.close()
+    assert [each["calls"] for each in memory.failed] == [1, 1]
+
+
+async def test_what_was_spent_before_is_counted_once(fake: FakeLLM, memory: Memory) -> None:
+    facts = {"stage": "name", "model": "old", "prompt_tokens": 1, "completion_tokens": 1}
+    memory.facts += [{**facts, "cost": 0.0}] * 6
+    llm = llm_for(fake, memory, max_calls=12, max_retries=0)
+    fake.script(Status(503))
+    with pytest.raises(LLMUnavailableError):
+        await llm.ask("name", QUESTION, Name)
+    assert (await llm.ask("name", QUESTION, Name)).name
+    await llm.close()
+    assert llm.budget.spent.calls == 6 + 3
+
+
+async def test_answers_that_broke_off_count_at_their_worst(fake: FakeLLM, memory: Memory) -> None:
+    llm = llm_for(fake, memory, max_cost=0.006, prompt_price=1.0, completion_price=1.0)
+    await llm.probe()
+    fake.always = Raw(b'{"choices": [{"message": {"content": "aaaa')
+    question = (Message("user", "q" * 3_000),)
+    with pytest.raises(BudgetExceededError):
+        await llm.ask("name", question, Name, max_output_tokens=1_000)
+    await llm.close()
+    assert len(fake.calls) == 1 + 2  # at 2,000 tokens and more
+
+
+async def test_no_script_overruns_a_budget_of_tokens(fake: FakeLLM, memory: Memory) -> None:
+    llm = llm_for(fake, memory, max_tokens_total=4_500)
+    await llm.probe()
+    size = 3_000
+    usage = {"prompt_tokens": size, "completion_tokens": 10}
+    said = {"choices": [{"message": {"content": '{"name": "n", "description": null}'}}]}
+    fake.always = Raw({**said, "usage": usage})
+    asking = [
+        llm.ask("name", (Message("user", str(n) + "\u505c" * size),), Name, max_output_tokens=100)
+        for n in range(5)
+    ]
+    results = await asyncio.gather(*asking, return_exceptions=True)
+    await llm.close()
+    assert [type(result) for result in results].count(Name) == 1
+    assert llm.budget.spent.prompt_tokens + llm.budget.spent.completion_tokens <= 4_500
 
 
 async def test_calls_at_once_do_not_overrun_the_budget(fake: FakeLLM, memory: Memory) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from llm.doubles import CHAT, MODEL
 
-from app.pipelines.llm import BudgetExceededError, Completion, LLMSettings
+from app.pipelines.llm import BudgetExceededError, Chat, Completion, LLMSettings, Message
 from app.pipelines.llm.budget import Budget, Cost, estimate, tokens_in
 
-# CHAT's prompt is about 19 tokens, its answer at most 100.
-WORST_TOKENS = 119
+# CHAT's prompt is about 19 tokens and at most 23, its answer at most 100.
+WORST_TOKENS = 123
 
 
 def _budget(**bounds: Any) -> Budget:
@@ -98,6 +98,36 @@ async def test_a_cancelled_call_gives_back_what_it_held() -> None:
     await asyncio.sleep(0)
     holding.cancel()
     await asyncio.wait_for(waiting, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("x" * 3_000, 1_000), ("\u505c" * 3_000, 3_000), ("\u0e01" * 3_000, 3_000)],
+    ids=["English", "Chinese", "Thai"],
+)
+async def test_a_prompt_is_reserved_in_the_tokens_of_its_script(text: str, tokens: int) -> None:
+    async with _budget().reserved(Chat((Message("user", text),), None, 100)) as reservation:
+        assert reservation.worst == Cost(1, tokens + 4, 100)
+
+
+async def test_the_schema_is_reserved_as_part_of_the_prompt() -> None:
+    schema = {"type": "json_schema", "json_schema": {"enum": ["a name"] * 1_000}}
+    async with _budget().reserved(replace(CHAT, response_format=schema)) as reservation:
+        assert reservation.worst.prompt_tokens > 3_000
+
+
+async def test_where_a_prompt_had_more_tokens_than_were_reserved_more_is_reserved() -> None:
+    budget = _budget()
+    await _spend(budget, prompt_tokens=46)
+    async with budget.reserved(CHAT) as reservation:
+        assert 30 <= reservation.worst.prompt_tokens <= 46
+    await _spend(budget, prompt_tokens=10**6)  # a lie: no text has more tokens than bytes
+    async with budget.reserved(CHAT) as reservation:
+        assert reservation.worst.prompt_tokens == 8 + 3 * 15
+
+
+def test_other_scripts_are_counted_by_the_character() -> None:
+    assert tokens_in(["\u505c" * 100 + "x" * 100]) == 4 + 100 + 25
 
 
 def test_an_estimate_is_made_of_characters_and_prices() -> None:

@@ -1,5 +1,6 @@
 """Vectors from a server: in the order of the texts, of unit length, or an error that says why."""
 
+import asyncio
 import math
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -7,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from llm.doubles import MODEL, Pauses, retrying
-from support.fake_llm import FakeLLM, Raw, Status
+from support.fake_llm import FakeLLM, Held, Raw, Status
 
 from app.pipelines.llm import LLMUnavailableError, embeddings
-from app.pipelines.llm.embeddings import EmbeddingsClient, EmbeddingsError, EmbeddingsSettings
+from app.pipelines.llm.embeddings import EmbeddingsClient, EmbeddingsError, EmbeddingsSettings, cut
 
 TEXTS = ["No parking", "Kind staff", "Long wait"]
 
@@ -31,8 +32,8 @@ def _data(*vectors: Any) -> Raw:
 async def test_vectors_have_unit_length_and_the_order_of_the_texts(
     fake: FakeLLM, client: EmbeddingsClient
 ) -> None:
-    straight = await client.embed(TEXTS)
-    turned = await client.embed(TEXTS[::-1])
+    straight = (await client.embed(TEXTS)).vectors
+    turned = (await client.embed(TEXTS[::-1])).vectors
     assert straight.dtype == np.float32
     assert np.allclose(np.linalg.norm(straight, axis=1), 1)
     assert (straight == turned[::-1]).all()
@@ -51,29 +52,29 @@ async def test_vectors_are_ordered_by_their_index(fake: FakeLLM, client: Embeddi
             }
         )
     )
-    assert (await client.embed(TEXTS)).tolist() == [[1, 0], [0, 1], [-1, 0]]
+    assert (await client.embed(TEXTS)).vectors.tolist() == [[1, 0], [0, 1], [-1, 0]]
 
 
-async def test_many_texts_go_in_batches(
-    fake: FakeLLM, client: EmbeddingsClient, monkeypatch: pytest.MonkeyPatch
+def test_many_texts_go_in_batches_by_number_and_by_length(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(embeddings, "MAX_TEXTS", 4)
     monkeypatch.setattr(embeddings, "MAX_CHARACTERS", 100)
     texts = [f"text {number}" for number in range(10)] + ["x" * 99, "y" * 150]
-    done = []
-
-    async def note(count: int) -> None:
-        done.append(count)
-
-    vectors = await client.embed(texts, note)
-    assert len(vectors) == 12
-    assert [len(call.request["input"]) for call in fake.calls] == [4, 4, 2, 1, 1]
-    assert done == [4, 8, 10, 11, 12]
+    batches = list(cut(texts, 4))
+    assert [len(batch) for batch in batches] == [4, 4, 2, 1, 1]
+    assert [text for batch in batches for text in batch] == texts
+    assert list(cut([], 4)) == []
 
 
-async def test_no_texts_need_no_call(fake: FakeLLM, client: EmbeddingsClient) -> None:
-    assert len(await client.embed([])) == 0
-    assert not fake.calls
+async def test_requests_are_made_a_few_at_once(fake: FakeLLM) -> None:
+    client = EmbeddingsClient(EmbeddingsSettings(fake.url, MODEL, concurrency=3))
+    fake.script(*[Held()] * 3)
+    asking = [asyncio.ensure_future(client.embed([f"text {n}"])) for n in range(5)]
+    await fake.until(lambda: fake.under_way == 3)
+    fake.release()
+    await asyncio.gather(*asking)
+    await client.close()
+    assert fake.most_under_way == 3
 
 
 @pytest.mark.parametrize(
@@ -105,18 +106,9 @@ async def test_useless_vectors_are_refused(
         await client.embed(TEXTS)
 
 
-async def test_every_batch_must_have_the_same_dimensions(
-    fake: FakeLLM, client: EmbeddingsClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embeddings, "MAX_TEXTS", 1)
-    fake.script(_data([1, 0]), _data([1, 0, 0]))
-    with pytest.raises(EmbeddingsError, match="of 2 and of 3 numbers"):
-        await client.embed(TEXTS)
-
-
 async def test_a_passing_failure_is_tried_again(fake: FakeLLM, client: EmbeddingsClient) -> None:
     fake.script(Status(429, {"retry-after": "1"}), Status(503))
-    assert len(await client.embed(TEXTS)) == 3
+    assert len((await client.embed(TEXTS)).vectors) == 3
     assert len(fake.calls) == 3
 
 

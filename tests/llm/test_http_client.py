@@ -4,18 +4,20 @@ import asyncio
 import gc
 import json
 import logging
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
 from llm.doubles import CHAT, MODEL, QUESTION, Pauses, retrying, settings_for
-from support.fake_llm import EMPTY_CHOICES, FakeLLM, Held, Raw, Said, Status
+from support.fake_llm import EMPTY_CHOICES, FakeLLM, Held, Raw, Reset, Said, Status
 
 from app.domain.sharing import MAX_CALL_TOKENS
 from app.pipelines.llm import http_client, transport
 from app.pipelines.llm.http_client import HTTPClient
 from app.pipelines.llm.interface import Chat, LLMSettings, LLMUnavailableError, Message
 from app.pipelines.llm.retrying import FailedTryError
+from app.pipelines.llm.sdk_client import SDKClient
 from app.pipelines.llm.transport import Key, answer_of
 
 KEY = "sk-secret-1234567890"
@@ -52,6 +54,22 @@ async def test_a_question_with_half_an_emoji_is_sent(fake: FakeLLM, client: HTTP
     assert fake.calls[0].request["messages"][0]["content"] == "half \ufffd"
 
 
+async def test_an_option_is_left_out_of_each_call_whose_refusal_names_it(fake: FakeLLM) -> None:
+    client = HTTPClient(settings_for(fake, max_retries=0))
+    refused = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    fake.script(*[Status(400, {}, {"error": {"message": refused}})] * 4)
+    completions = await asyncio.gather(*(client.complete(CHAT) for _ in range(4)))
+    await client.close()
+    assert len(completions) == 4
+    assert [sorted(call.request.keys() & LIMITS) for call in fake.calls] == [
+        *[["max_tokens"]] * 4,
+        *[["max_completion_tokens"]] * 4,
+    ]
+
+
+LIMITS = {"max_tokens", "max_completion_tokens"}
+
+
 async def test_an_option_that_a_model_refuses_is_left_out(
     fake: FakeLLM, client: HTTPClient
 ) -> None:
@@ -80,9 +98,12 @@ def _answer(message: Any, **choice: Any) -> Raw:
         (_answer({"content": "yes"}, finish_reason=None), "yes", "stop"),
         (_answer({"content": [{"type": "text", "text": "y"}, {"text": "es"}]}), "yes", "stop"),
         (_answer({"content": "yes", "refusal": ""}), "yes", "stop"),
-        (_answer({"content": None}), "", "stop"),
-        (_answer(None), "", "stop"),
-        (_answer({"content": 7}), "", "stop"),
+        (_answer({"content": None}), "", "empty"),
+        (_answer({"content": " \n"}), " \n", "empty"),
+        (_answer({"content": ""}, finish_reason="error"), "", "empty"),
+        (_answer({"content": ""}, finish_reason="length"), "", "length"),
+        (_answer(None), "", "empty"),
+        (_answer({"content": 7}), "", "empty"),
         (_answer({"content": "ye"}, finish_reason="length"), "ye", "length"),
         (_answer({"content": ""}, finish_reason="content_filter"), "", "content_filter"),
         (EMPTY_CHOICES, "", "empty"),
@@ -99,6 +120,46 @@ async def test_odd_answers_are_read(
     completion = await client.complete(CHAT)
     assert (completion.text, completion.finish_reason) == (text, reason)
     assert completion.refusal is None
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "is_charged"),
+    [
+        (200, b'{"choices": [{"message": {"content": "aaaa', True),
+        (200, b"[]", True),
+        (200, b'{"error": {"code": 429, "message": "busy"}}', False),
+        (200, b'{"error": {"code": 504, "message": "upstream"}}', True),
+        (408, b"", True),
+        (429, b"", False),
+        (500, b"", False),
+        (502, b"<html>", False),
+        (504, b"", True),
+    ],
+)
+def test_what_may_have_been_generated_counts_as_charged(
+    status: int, content: bytes, *, is_charged: bool
+) -> None:
+    with pytest.raises(FailedTryError) as caught:
+        answer_of(status, {}, content, "http://host", Key(None))
+    assert caught.value.is_charged is is_charged
+
+
+@pytest.mark.parametrize(("behaviour", "is_charged"), [(Reset(), True), (None, False)], ids=str)
+@pytest.mark.parametrize("client_of", [HTTPClient, SDKClient], ids=["httpx", "sdk"])
+async def test_a_request_that_never_left_is_not_charged(
+    client_of: Callable[[LLMSettings], HTTPClient], behaviour: Any, *, is_charged: bool
+) -> None:
+    with FakeLLM() as fake:
+        client = client_of(settings_for(fake, max_retries=0))
+        if behaviour is not None:
+            fake.script(behaviour)
+            with pytest.raises(LLMUnavailableError) as caught:
+                await client.complete(CHAT)
+    if behaviour is None:
+        with pytest.raises(LLMUnavailableError) as caught:
+            await client.complete(CHAT)
+    await client.close()
+    assert caught.value.is_charged is is_charged
 
 
 @pytest.mark.parametrize("code", [["x"], {"of": "x"}, 10**400, True, None], ids=str)
@@ -212,6 +273,59 @@ async def test_the_key_is_sent_and_never_shown(
     ]
     assert "your key is [key]" in shown[0]
     assert not [text for text in shown if KEY in text]
+
+
+SLASHED = 'sk-a/b"c\\d-1234567890'
+
+
+def _said(key: str) -> str:
+    return json.dumps({"name": f"you sent Bearer {key}"})
+
+
+def _hidden(key: str) -> str:
+    """The key as JSON may write it too."""
+    return _said(key).replace("sk-", "\\u0073\\u006B\\u002d").replace("/", "\\/")
+
+
+@pytest.mark.parametrize("written", [_said, _hidden], ids=["plain", "escaped"])
+@pytest.mark.parametrize("key", [KEY, SLASHED])
+@pytest.mark.parametrize("client_of", [HTTPClient, SDKClient], ids=["httpx", "sdk"])
+async def test_a_key_that_the_server_repeats_is_in_no_answer(
+    monkeypatch: pytest.MonkeyPatch,
+    client_of: Callable[[LLMSettings], HTTPClient],
+    key: str,
+    written: Callable[[str], str],
+) -> None:
+    monkeypatch.setenv("LLM_KEY", key)
+    message = {"content": written(key), "refusal": f"not with {key}"}
+    with FakeLLM(key=key) as fake:
+        fake.script(_answer(message, finish_reason=f"end of {key}"))
+        client = client_of(settings_for(fake, api_key_env="LLM_KEY"))
+        completion = await client.complete(CHAT)
+        await client.close()
+    assert json.loads(completion.text) == {"name": "you sent Bearer [key]"}
+    assert completion.refusal == "not with [key]"
+    assert completion.finish_reason == "end of [key]"
+
+
+async def test_a_word_that_stands_for_a_key_is_no_secret_in_answers(
+    fake: FakeLLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLM_KEY", "none")
+    client = HTTPClient(settings_for(fake, api_key_env="LLM_KEY"))
+    fake.script(_answer({"content": "There are none."}))
+    assert (await client.complete(CHAT)).text == "There are none."
+    await client.close()
+
+
+def test_a_long_answer_of_escapes_is_looked_through_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LLM_KEY", KEY)
+    content = json.dumps({"choices": ["\\" * 1_000_000 + "s" * 1_000_000]}).encode()
+    began = time.monotonic()
+    answer_of(200, {}, content, "http://host", Key("LLM_KEY"))
+    assert time.monotonic() - began < 10
 
 
 async def test_a_wrong_key_fails_at_once_and_is_not_shown(

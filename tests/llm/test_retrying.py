@@ -16,6 +16,7 @@ from app.pipelines.llm.interface import Completion, LLMUnavailableError
 from app.pipelines.llm.retrying import (
     MAX_ASKED_SECONDS,
     MAX_PAUSE_SECONDS,
+    BrokenOffError,
     FailedTryError,
     Retrying,
     asked_wait_seconds,
@@ -126,7 +127,30 @@ async def test_what_the_server_asks_for_is_waited(
 ) -> None:
     fake.script(Status(429, {"Retry-After": "7"}), Status(503, {"retry-after-ms": "1500"}))
     await client.complete(CHAT)
-    assert pauses == [7.0, 1.5]
+    # The jitter of these tests is always at its ceiling, here of a second.
+    assert pauses == [7.0 + 1.0, 1.5 + 1.0]
+
+
+@pytest.mark.parametrize("asked", ["0", "Mon, 30 Nov 2020 11:00:00 GMT"])
+async def test_a_wait_of_nothing_is_no_leave_to_come_at_once(
+    fake: FakeLLM, client: HTTPClient, pauses: Pauses, asked: str
+) -> None:
+    fake.script(*[Status(429, {"retry-after": asked})] * 5)
+    await client.complete(CHAT)
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0]
+
+
+async def test_calls_that_were_told_the_same_wait_come_back_apart() -> None:
+    pauses = Pauses()
+    retries = Retrying(200, AdaptiveLimit(1), chance=random.Random(1), sleep=pauses)  # noqa: S311
+
+    async def fail() -> None:
+        raise FailedTryError("busy", 429, wait_seconds=5.0)
+
+    with pytest.raises(FailedTryError):
+        await retries.call(fail)
+    assert 5.0 <= min(pauses) < 5.1
+    assert 5.9 < max(pauses) <= 6.0
 
 
 async def test_an_hour_is_not_waited(fake: FakeLLM, client: HTTPClient, pauses: Pauses) -> None:
@@ -143,7 +167,7 @@ async def test_the_longest_wait_allowed_is_waited(
 ) -> None:
     fake.script(Status(429, {"retry-after": str(MAX_ASKED_SECONDS)}))
     await client.complete(CHAT)
-    assert pauses == [MAX_ASKED_SECONDS]
+    assert pauses == [MAX_ASKED_SECONDS + 1.0]
 
 
 async def test_the_ceiling_of_the_pause_doubles(
@@ -178,7 +202,7 @@ async def test_people_are_told_of_the_rate_limit(fake: FakeLLM) -> None:
     fake.script(Status(429, {"retry-after": "12"}), Status(500))
     await client.complete(CHAT)
     await client.close()
-    assert told[0].startswith("waiting for the LLM's rate limit, 12 s: ")
+    assert told[0].startswith("waiting for the LLM's rate limit, 13 s: ")
     assert told[1].startswith("waiting to try again, 2 s: ")
 
 
@@ -202,6 +226,27 @@ async def test_a_server_that_is_not_there_is_unavailable(pauses: Pauses) -> None
         await client.complete(CHAT)
     await client.close()
     assert len(pauses) == 2
+
+
+async def test_a_try_that_is_broken_off_under_way_is_told_and_one_that_waits_is_not() -> None:
+    told: list[LLMUnavailableError] = []
+    begun = asyncio.Event()
+    retries = Retrying(5, AdaptiveLimit(1))
+
+    async def note(error: LLMUnavailableError) -> None:
+        told.append(error)
+
+    async def hang() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    calls = [asyncio.ensure_future(retries.call(hang, note)) for _ in range(3)]
+    await begun.wait()
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(error) for error in told] == [BrokenOffError]
+    assert told[0].is_charged
 
 
 # -- concurrency ----------------------------------------------------------------------------------

@@ -1,13 +1,15 @@
 """The openai SDK as another way to the same server: same answers, same failures, our retries."""
 
 import asyncio
+import gzip
 import sys
 
 import pytest
 from llm.doubles import CHAT, MODEL, QUESTION, Memory, Name, settings_for
 from support.fake_llm import BAD_GATEWAY, EMPTY_CHOICES, Drip, FakeLLM, Held, Reset, Said, Status
 
-from app.pipelines.llm import LLMSettings, LLMUnavailableError, open_llm
+from app.pipelines.llm import LLMSettings, LLMUnavailableError, open_llm, transport
+from app.pipelines.llm.retrying import OversizedAnswerError
 from app.pipelines.llm.sdk_client import SDKClient
 
 KEY = "sk-secret-1234567890"
@@ -82,6 +84,44 @@ async def test_the_key_is_sent_and_not_shown(monkeypatch: pytest.MonkeyPatch) ->
         await client.close()
     assert KEY not in str(caught.value) + repr(client)
     assert caught.value.is_final
+
+
+async def test_an_endless_answer_is_cut(fake: FakeLLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "MAX_RESPONSE_BYTES", 1_000)
+    fake.script(Said("x" * 2_000))
+    client = SDKClient(settings_for(fake))
+    with pytest.raises(OversizedAnswerError, match="more than 1000 bytes"):
+        await client.complete(CHAT)
+    await client.close()
+    assert len(fake.calls) == 1
+
+
+async def test_a_compressed_answer_is_not_unpacked(fake: FakeLLM) -> None:
+    packed = gzip.compress(b'{"choices": [{"message": {"content": "yes"}}]}' + b" " * 1_000_000)
+    fake.script(Status(200, {"content-encoding": "gzip"}, packed))
+    client = SDKClient(settings_for(fake, max_retries=0))
+    with pytest.raises(LLMUnavailableError):
+        await client.complete(CHAT)
+    await client.close()
+    assert fake.calls[0].headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+async def test_nothing_of_the_environment_is_told_to_a_server(
+    monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    for name in ("ORG_ID", "PROJECT_ID", "ADMIN_KEY", "API_KEY", "WEBHOOK_SECRET"):
+        monkeypatch.setenv(f"OPENAI_{name}", "of-another-account")
+    custom = "X-Custom: of-another-account\nAuthorization: Bearer of-another-account"
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", custom)
+    if key is not None:
+        monkeypatch.setenv("LLM_KEY", key)
+    with FakeLLM(key=key) as fake:
+        client = SDKClient(settings_for(fake, api_key_env=key and "LLM_KEY"))
+        assert (await client.complete(CHAT)).text
+        await client.close()
+    assert "of-another-account" not in str(fake.calls[0].headers)
+    assert ("authorization" in fake.calls[0].headers) is (key is not None)
 
 
 def test_without_the_sdk_its_absence_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

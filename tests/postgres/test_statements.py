@@ -48,6 +48,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "close_dataset": (),
     "count_cached_calls": ("held",),
     "count_pending": ("jobs", "size_bytes"),
+    "count_failed_calls": ("held",),
     "count_running_jobs": ("n",),
     "delete_job": ("gone",),
     "deregister_node": (),

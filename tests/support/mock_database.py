@@ -39,7 +39,7 @@ from app.domain.managing import (
     QueueState,
 )
 from app.domain.results import PartPage, ResultState, ThemeQuotes
-from app.domain.sharing import CallUsage, Dataset, DatasetSummary, JsonRow, PaidCall
+from app.domain.sharing import CallUsage, Dataset, DatasetSummary, FailedCalls, JsonRow, PaidCall
 from app.domain.submissions import Batch, BatchReceipt, Submission
 from app.domain.webhooks import Delivery, DueDelivery, TryEnded, Webhook
 
@@ -275,6 +275,11 @@ class MockDatabase(MockFollowing):
 
     async def count_cached_calls(self, claim: Claim, stage: str, model: str, total: int) -> None:
         await self._called("count_cached_calls")
+
+    async def count_failed_calls(
+        self, claim: Claim, stage: str, model: str, total: FailedCalls
+    ) -> None:
+        await self._called("count_failed_calls")
 
     async def finish_job(self, claim: Claim, verdict: Verdict, usage: Usage | None = None) -> bool:
         await self._called("finish_job")

@@ -27,6 +27,7 @@ class RecordingContext:
 
     Attributes:
         paid: calls that were saved by this context, in their order.
+        failed: requests without an answer, one each.
         found: (stage, model) -> calls whose answers it found kept.
     """
 
@@ -47,12 +48,14 @@ class RecordingContext:
         self.datasets = datasets or {}
         self.paid: list[PaidCall] = []
         self._spent = list(spent)
+        self.failed: list[CallUsage] = []
         self.found: Counter[tuple[str, str]] = Counter()
         self.cancelled = False
         self._break_off_at = break_off_at
 
     job_id = "00000000-0000-7000-8000-000000000000"
     attempt = 1
+    is_last_attempt = True
     deadline: datetime | None = None
     idempotency_key = "key"
     logger = logging.getLogger("test")
@@ -112,22 +115,39 @@ class RecordingContext:
     async def count_cached_calls(self, stage: str, model: str, calls: int) -> None:
         self.found[stage, model] += calls
 
+    async def count_failed_calls(
+        self,
+        stage: str,
+        model: str,
+        calls: int,
+        *,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        cost: float = 0.0,
+    ) -> None:
+        self.failed.append(
+            CallUsage(stage, model, calls, 0, prompt_tokens, completion_tokens, cost)
+        )
+
     async def load_usage(self) -> list[CallUsage]:
         all_paid = [*self._spent, *self.paid]
 
         def usage(stage: str, model: str) -> CallUsage:
             calls = [call for call in all_paid if (call.stage, call.model) == (stage, model)]
+            failed = [call for call in self.failed if (call.stage, call.model) == (stage, model)]
+            both: list[PaidCall | CallUsage] = [*calls, *failed]
             return CallUsage(
                 stage,
                 model,
-                len(calls),
+                len(calls) + sum(call.calls for call in failed),
                 self.found[stage, model],
-                sum(call.prompt_tokens for call in calls),
-                sum(call.completion_tokens for call in calls),
-                sum(call.cost for call in calls),
+                sum(call.prompt_tokens for call in both),
+                sum(call.completion_tokens for call in both),
+                sum(call.cost for call in both),
             )
 
-        known = {(call.stage, call.model) for call in all_paid} | self.found.keys()
+        known = {(call.stage, call.model) for call in all_paid}
+        known |= {(call.stage, call.model) for call in self.failed} | self.found.keys()
         return [usage(*names) for names in sorted(known)]
 
     async def dataset(self, dataset_id: str) -> Dataset:

@@ -110,8 +110,10 @@ def test_any_other_server_is_refused(part: str, url: Any) -> None:
 
 def test_the_operators_embedding_server_is_no_llm_server() -> None:
     embedding = {"backend": "endpoint", "base_url": "http://vectors.example/v1", "model": "e"}
-    operator = {"embedding_base_url": embedding["base_url"]}
-    assert parsed({"embedding": embedding}, **operator).embedding_api_key_env is None
+    operator = {"embedding": {"base_url": embedding["base_url"]}}
+    reached = parsed({"embedding": embedding}, **operator).embedding
+    assert reached is not None
+    assert reached.api_key_env is None
     assert refused({"llm": {"base_url": embedding["base_url"]}}, **operator).name == "llm.base_url"
 
 

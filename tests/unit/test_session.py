@@ -32,6 +32,7 @@ from app.domain.sharing import (
     MAX_CALL_COST,
     MAX_CALL_TOKENS,
     Dataset,
+    FailedCalls,
     PaidCall,
 )
 from app.pipelines.interface import PipelineContext
@@ -63,6 +64,7 @@ class Store(MockDatabase):
         self.other_checkpoints: dict[str, str] = {}
         self.paid: list[PaidCall] = []
         self.totals: list[tuple[str, str, int]] = []
+        self.failed: list[tuple[str, str, FailedCalls]] = []
         self.gates: dict[str, asyncio.Event] = {}
 
     async def _pass(self, method: str) -> None:
@@ -109,6 +111,13 @@ class Store(MockDatabase):
         assert claim == JOB.claim
         await self._pass("count_cached_calls")
         self.totals.append((stage, model, total))
+
+    async def count_failed_calls(
+        self, claim: Claim, stage: str, model: str, total: FailedCalls
+    ) -> None:
+        assert claim == JOB.claim
+        await self._pass("count_failed_calls")
+        self.failed.append((stage, model, total))
 
     async def get_dataset(self, dataset_id: str) -> Dataset:
         await self._pass("get_dataset")
@@ -628,6 +637,42 @@ async def test_cached_calls_are_told_as_totals(worker: Worker) -> None:
     await worker.session.count_cached_calls("assign", "m", 1)
 
     assert worker.store.totals == [("name", "m", 2), ("name", "m", 3), ("assign", "m", 1)]
+
+
+async def test_failed_calls_are_told_as_totals_within_bounds(worker: Worker) -> None:
+    worker.store.faults += [("count_failed_calls", AWAY)]
+
+    await worker.session.count_failed_calls("name", "m", 1, prompt_tokens=9, cost=0.5)
+    await worker.session.count_failed_calls("name", "m", 2, completion_tokens=4, cost=math.nan)
+    await worker.session.count_failed_calls("name", "m", 0, prompt_tokens=10**30, cost=math.inf)
+
+    assert worker.store.failed == [
+        ("name", "m", FailedCalls(1, 9, 0, 0.5)),
+        ("name", "m", FailedCalls(3, 9, 4, 0.5)),
+        ("name", "m", FailedCalls(3, MAX_CALL_TOKENS, 4, MAX_CALL_COST)),
+    ]
+
+
+async def test_a_failed_call_is_counted_when_its_job_is_to_end_meanwhile(worker: Worker) -> None:
+    gate = worker.store.gates["count_failed_calls"] = asyncio.Event()
+    counting = asyncio.create_task(worker.session.count_failed_calls("name", "m", 1))
+    await eventually(lambda: _is_called(worker, "count_failed_calls"), "a write under way")
+
+    counting.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await counting
+    assert len(worker.store.failed) == 1
+
+
+@pytest.mark.parametrize(("max_attempts", "is_last"), [(1, True), (2, False)])
+async def test_a_pipeline_knows_whether_there_will_be_another_attempt(
+    worker: Worker, max_attempts: int, *, is_last: bool
+) -> None:
+    worker.session._job = dataclasses.replace(JOB, attempt=1, max_attempts=max_attempts)
+    assert worker.session.is_last_attempt is is_last
 
 
 # -- datasets ---------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ from app.domain.jobs import (
 )
 from app.domain.json_values import check_size
 from app.domain.lifecycle import JobEvent, Verdict
-from app.domain.sharing import MAX_CALL_ANSWER_BYTES, CallUsage, PaidCall
+from app.domain.sharing import MAX_CALL_ANSWER_BYTES, CallUsage, FailedCalls, PaidCall
 from app.telemetry import Telemetry, default_telemetry
 
 MAX_POOL_CONNECTIONS: Final = 8
@@ -267,6 +267,21 @@ class PostgresJobsDB(
     async def count_cached_calls(self, claim: Claim, stage: str, model: str, total: int) -> None:
         """See DBInterface."""
         await self._held("count_cached_calls", claim, stage, model, total)
+
+    async def count_failed_calls(
+        self, claim: Claim, stage: str, model: str, total: FailedCalls
+    ) -> None:
+        """See DBInterface."""
+        await self._held(
+            "count_failed_calls",
+            claim,
+            stage,
+            model,
+            total.calls,
+            total.prompt_tokens,
+            total.completion_tokens,
+            total.cost,
+        )
 
     async def finish_job(self, claim: Claim, verdict: Verdict, usage: Usage | None = None) -> bool:
         """See DBInterface."""

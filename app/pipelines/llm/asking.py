@@ -1,30 +1,22 @@
 """One job's language model: each question asked once, within the budget, until its answer holds.
 
-    ask --> kept already? --> budget --> client --> keep --> JSON --> pydantic --> check
-                                           ^                                         |
-                                           '-------- one repair call <-- problems ---'
+    ask --> ladder of forms --> paid call --> JSON --> pydantic --> check
+                                   ^                                  |
+                                   '---- one repair call <-- problems '
 
-What is kept is the call as it came back, repair calls too: a job that is killed and started again
-walks the same way through the kept calls and repeats none that was finished.
+Repair calls are kept as well: a job that is started again finds them on its way.
 """
 
 import asyncio
-import hashlib
-import json
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from typing import Any, Final, Literal, Protocol, TypeVar
-from uuid import uuid4
+from typing import Final, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
-from app.domain.errors import TooLargeError
-from app.domain.sharing import CallUsage
 from app.pipelines.llm import structured
-from app.pipelines.llm.budget import Budget, Cost
-from app.pipelines.llm.flights import Flights, in_any_case
+from app.pipelines.llm.budget import Budget
 from app.pipelines.llm.interface import (
     AnswerRejectedError,
     Chat,
@@ -35,43 +27,17 @@ from app.pipelines.llm.interface import (
     Message,
     StageUsage,
 )
+from app.pipelines.llm.paid import REFUSED_AS_IT_IS, CallStore, PaidCalls
+
+__all__ = ["LLM", "PROBE_STAGE", "CallStore"]
 
 PROBE_STAGE: Final = "probe"
-# The server understood the request and refuses what is in it: another form, or less of it, may do.
-_REFUSED_AS_IT_IS: Final = frozenset({400, 413, 415, 422, 501})
-# Calls in a row that failed with all their retries: the rest would only wait likewise.
-_PATIENCE: Final = 2
 # Questions in a row that were refused in every form. One item that a server does not like brings a
 # batch of 20 refused as a whole and four times as a half of it, before anything else is asked.
 _MOST_REFUSALS: Final = 8
 
 _logger: Final = logging.getLogger("haulage.llm")
 T = TypeVar("T", bound=BaseModel)
-
-
-class CallStore(Protocol):
-    """What LLM needs of a job's context; see PipelineContext."""
-
-    @property
-    def job_id(self) -> str: ...  # noqa: D102
-
-    async def load_call(self, key: str) -> Any: ...  # noqa: D102
-
-    async def save_call(  # noqa: D102
-        self,
-        key: str,
-        answer: Any,
-        *,
-        stage: str,
-        model: str,
-        prompt_tokens: int = 0,
-        completion_tokens: int = 0,
-        cost: float = 0.0,
-    ) -> None: ...
-
-    async def count_cached_calls(self, stage: str, model: str, calls: int) -> None: ...  # noqa: D102
-
-    async def load_usage(self) -> Sequence[CallUsage]: ...  # noqa: D102
 
 
 class _ProbeAnswer(BaseModel):
@@ -108,18 +74,16 @@ class LLM:
         self, settings: LLMSettings, client: ChatClient, context: CallStore, apart: str = ""
     ) -> None:
         self.settings = settings
-        self.budget = Budget(settings)
-        self._client = client
-        self._store = context
-        self._apart = (apart,) if apart else ()
-        self._usage: defaultdict[str, StageUsage] = defaultdict(StageUsage)
+        self._calls = PaidCalls(settings, client, context, apart)
+        self._job_id = context.job_id
         self._asked = Counter[str]()
-        self._uncounted = Counter[str]()
-        self._flights = Flights()
         self._rung: str | None = None
         self._probing = asyncio.Lock()
-        self._failures = self._refusals = 0
-        self._loss: LLMUnavailableError | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """The job's."""
+        return self._calls.budget
 
     async def probe(self) -> None:
         """Find out whether the server answers and which form of answer it obeys; once per job.
@@ -159,13 +123,18 @@ class LLM:
         value, problems = _judged(completion, answer, check)
         if value is not None:
             return value
-        self._add(stage, rejected=1)
+        self._calls.note_rejected(stage)
         if completion.finish_reason in _INCOMPLETE or completion.refusal is not None:
             raise AnswerRejectedError(problems)
         try:
-            repaired = await self._call(stage, structured.repair_of(chat, completion, problems))
+            repaired = await self._calls.call(
+                stage,
+                structured.repair_of(chat, completion, problems),
+                # Both failed: another job is to have a chance of its own.
+                is_sound=lambda repaired: _judged(repaired, answer, check)[0] is not None,
+            )
         except LLMUnavailableError as error:
-            if error.status in _REFUSED_AS_IT_IS:
+            if error.status in REFUSED_AS_IT_IS:
                 raise AnswerRejectedError(problems) from error
             raise
         value, problems = _judged(repaired, answer, check)
@@ -175,24 +144,20 @@ class LLM:
 
     def usage(self, stage: str) -> StageUsage:
         """What `stage` cost in this attempt."""
-        return self._usage[stage]
+        return self._calls.usage(stage)
 
     def first_right(self, stage: str) -> float | None:
         """The share of the stage's answers that held without repair, None before the first."""
         asked = self._asked[stage]
-        return 1 - self._usage[stage].rejected / asked if asked else None
+        return 1 - self._calls.usage(stage).rejected / asked if asked else None
 
     async def flush_usage(self, stage: str) -> None:
         """Let the job know how many answers of `stage` were found kept since the last time."""
-        if calls := self._uncounted.pop(stage, 0):
-            await self._store.count_cached_calls(stage, self.settings.model, calls)
+        await self._calls.flush_usage(stage)
 
     async def close(self) -> None:
         """End the calls under way, give up the connections and flush what was not counted yet."""
-        await self._flights.close()
-        await self._client.close()
-        for stage in list(self._uncounted):
-            await self.flush_usage(stage)
+        await self._calls.close()
 
     # -- the ladder ---------------------------------------------------------------------------
 
@@ -200,26 +165,42 @@ class LLM:
         if self._rung is None:
             async with self._probing:
                 if self._rung is None:
-                    # A budget is a job's, not an attempt's.
-                    for spent in await self._store.load_usage():
-                        self.budget.note_spent(spent)
-                    self._rung = await self._probed_rung()
+                    await self._calls.count_spent()
+                    self._rung = await self._found_rung() or await self._probed_rung()
         return self._rung
 
-    async def _probed_rung(self) -> str:
+    def _probes(self) -> list[tuple[str, Chat, type[_ProbeAnswer]]]:
+        """The rungs to try, the strictest first, each with the simplest question there."""
         rungs: tuple[str, ...] = structured.RUNGS
         if self.settings.structured != "auto":
             rungs = (self.settings.structured,)
+        tokens = min(_PROBE_TOKENS, self.settings.max_output_tokens)
+        probes: list[tuple[str, Chat, type[_ProbeAnswer]]] = []
         for rung in rungs:
             form = _BoundedProbeAnswer if rung == "bounded_schema" else _ProbeAnswer
-            chat = structured.chat_for(rung, _PROBE, form, _PROBE_TOKENS)
+            probes.append((rung, structured.chat_for(rung, _PROBE, form, tokens), form))
+        return probes
+
+    async def _found_rung(self) -> str | None:
+        """The one that an earlier attempt went on with.
+
+        A rung that failed by accident then might be obeyed now, and every question that is kept
+        would be another one there.
+        """
+        for rung, chat, form in self._probes():
+            kept = await self._calls.kept(chat, *self._probe_salt)
+            if kept is not None and structured.read(kept.text, form)[0] is not None:
+                await self._calls.call(PROBE_STAGE, chat, *self._probe_salt)  # counts it as found
+                return rung
+        return None
+
+    async def _probed_rung(self) -> str:
+        probes = self._probes()
+        for rung, chat, form in probes:
             try:
-                # Of this job alone: what another job found out may not be so any more.
-                completion = await self._call(
-                    PROBE_STAGE, chat, self.settings.base_url, self._store.job_id
-                )
+                completion = await self._calls.call(PROBE_STAGE, chat, *self._probe_salt)
             except LLMUnavailableError as error:
-                if error.status in _REFUSED_AS_IT_IS and rung != rungs[-1]:
+                if error.status in REFUSED_AS_IT_IS and rung != probes[-1][0]:
                     continue
                 raise
             value, problems = structured.read(completion.text, form)
@@ -230,6 +211,11 @@ class LLM:
             f"{self.settings.model} does not answer in JSON, not even to the simplest question",
             is_final=True,
         )
+
+    @property
+    def _probe_salt(self) -> tuple[str, str]:
+        """Of this job alone: what another job found out may not be so any more."""
+        return self.settings.base_url, self._job_id
 
     async def _answered(
         self, stage: str, messages: Sequence[Message], answer: type[BaseModel], limit: int
@@ -246,120 +232,25 @@ class LLM:
         for rung in rungs:
             chat = structured.chat_for(rung, messages, answer, limit)
             try:
-                return chat, await self._call(stage, chat)
+                completion = await self._calls.call(
+                    stage,
+                    chat,
+                    # What is no answer at all may be a hiccup; one that is wrong in its meaning
+                    # is repaired, and serves as it is.
+                    is_sound=lambda given: structured.read(given.text, answer)[0] is not None,
+                )
             except LLMUnavailableError as error:
-                if error.status not in _REFUSED_AS_IT_IS:
+                if error.status not in REFUSED_AS_IT_IS:
                     raise
                 refusal = error
-        self._refusals += 1
-        if self._refusals >= _MOST_REFUSALS:
-            raise self._given_up(
-                f"{self._refusals} questions in a row were refused, at last: {refusal}"
+            else:
+                return chat, completion
+        self._calls.refusals += 1
+        if self._calls.refusals >= _MOST_REFUSALS:
+            raise self._calls.give_up(
+                f"{self._calls.refusals} questions in a row were refused, at last: {refusal}"
             ) from refusal
         raise AnswerRejectedError([f"the server refuses the question: {refusal}"]) from refusal
-
-    # -- one call -----------------------------------------------------------------------------
-
-    async def _call(self, stage: str, chat: Chat, *salt: str) -> Completion:
-        """`chat`'s completion: kept, or under way already, or asked for now."""
-        key = self._key(chat, salt)
-        return await self._flights.join(key, lambda: self._fly(stage, chat, salt))
-
-    async def _fly(self, stage: str, chat: Chat, salt: Sequence[str]) -> Completion:
-        for key in (self._key(chat, salt), self._own_key(chat, salt)):
-            kept = _completion_of(await self._store.load_call(key))
-            if kept is not None:
-                self._add(stage, cached_calls=1)
-                self._uncounted[stage] += 1
-                return kept
-        if self._loss is not None:
-            raise LLMUnavailableError(str(self._loss), self._loss.status, is_final=True)
-        async with self.budget.reserved(chat) as reservation:
-            try:
-                completion = await self._client.complete(chat, reservation.note_failed_try)
-            except LLMUnavailableError as error:
-                reservation.taken = reservation.cost_of_failure(error)
-                raise self._heeded(error) from error
-            self._failures = self._refusals = 0
-            completion = replace(completion, text=structured.cleaned(completion.text))
-            cost = reservation.taken = self.budget.cost_of(completion)
-            self._add(
-                stage,
-                calls=1,
-                prompt_tokens=cost.prompt_tokens,
-                completion_tokens=cost.completion_tokens,
-                retries=completion.retries,
-                cost=cost.cost,
-            )
-            try:
-                await in_any_case(self._keep(stage, chat, salt, completion, cost))
-            except TooLargeError:
-                # Its cost is kept, and that it was of no use: nobody is to pay for it again.
-                completion = replace(completion, text="", finish_reason="oversized", refusal=None)
-                await in_any_case(self._keep(stage, chat, salt, completion, cost))
-        return completion
-
-    async def _keep(
-        self, stage: str, chat: Chat, salt: Sequence[str], completion: Completion, cost: Cost
-    ) -> None:
-        """Keep it for all jobs; what may pass for this job alone, and no answer for nobody."""
-        key = self._key(chat, salt)
-        if completion.refusal is not None or completion.finish_reason == "content_filter":
-            key = self._own_key(chat, salt)
-        if completion.finish_reason == "empty":
-            # Its cost is counted all the same.
-            key = self._own_key(chat, (*salt, uuid4().hex))
-        await self._store.save_call(
-            key,
-            asdict(completion),
-            stage=stage,
-            model=self.settings.model,
-            prompt_tokens=cost.prompt_tokens,
-            completion_tokens=cost.completion_tokens,
-            cost=cost.cost,
-        )
-
-    def _heeded(self, error: LLMUnavailableError) -> LLMUnavailableError:
-        """The error to raise: a final one at once where the server refuses everything.
-
-        After a few failures in a row too. A refusal concerns the question, and ends it alone.
-        """
-        if error.status in _REFUSED_AS_IT_IS:
-            return error
-        self._failures += 1
-        if error.is_final or self._failures >= _PATIENCE:
-            return self._given_up(str(error), error.status)
-        return error
-
-    def _given_up(self, reason: str, status: int | None = None) -> LLMUnavailableError:
-        self._loss = LLMUnavailableError(reason, status, is_final=True)
-        return self._loss
-
-    def _key(self, chat: Chat, salt: Sequence[str]) -> str:
-        """Of everything that the answer depends on; the same model elsewhere answers the same.
-
-        But for a server that is set apart.
-        """
-        asked = [
-            self.settings.model,
-            [[message.role, message.content] for message in chat.messages],
-            chat.response_format,
-            self.settings.temperature,
-            self.settings.seed,
-            chat.max_output_tokens,
-            *self._apart,
-            *salt,
-        ]
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
-
-    def _own_key(self, chat: Chat, salt: Sequence[str]) -> str:
-        """Under which no other job looks."""
-        return self._key(chat, (*salt, "of", self._store.job_id))
-
-    def _add(self, stage: str, **amounts: float) -> None:
-        usage = self._usage[stage]
-        added = {name: getattr(usage, name) + amount for name, amount in amounts.items()}
-        self._usage[stage] = replace(usage, **added)
 
 
 def _judged(
@@ -374,11 +265,3 @@ def _judged(
     if value is not None:
         problems = check(value)[: structured.MAX_PROBLEMS]
     return (None if problems else value), problems
-
-
-def _completion_of(kept: Any) -> Completion | None:
-    """What was kept, None where it is nothing or of another version."""
-    try:
-        return Completion(**kept)
-    except TypeError:
-        return None

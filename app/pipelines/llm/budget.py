@@ -1,17 +1,19 @@
 """What a job's calls may cost, known before each call and not only after it.
 
-A call under way is reserved at its worst: its prompt as estimated and all of the output that it
-may have. A call that fits only once others have turned out cheaper waits for them.
+A call under way is reserved at its worst: its prompt in the costliest script and all of the output
+that it may have. A call that fits only once others have turned out cheaper waits for them.
 """
 
 import asyncio
+import json
+import math
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from typing import Final, Protocol
 
 from app.domain.sharing import CallUsage
 from app.pipelines.llm.interface import (
-    EMBED_STAGE,
     BudgetExceededError,
     Chat,
     Completion,
@@ -19,12 +21,31 @@ from app.pipelines.llm.interface import (
     LLMUnavailableError,
 )
 
-# Of English text; other scripts have more tokens, code too. No tokenizer fits every model, and
-# the common one downloads its vocabulary at the first use.
-CHARACTERS_PER_TOKEN = 4
-_TOKENS_PER_MESSAGE = 4
-_PRICED_TOKENS = 1_000_000
-_TIMED_OUT = frozenset({408, 504, 524})
+# Of English text; code has more tokens, and other scripts about one per character. No tokenizer
+# fits every model, and the common one downloads its vocabulary at the first use.
+CHARACTERS_PER_TOKEN: Final = 4
+# What is reserved: one token per character of the scripts that have the most, and a third more than
+# is usual of English. No tokenizer that falls back to bytes has more than one for each of them.
+_BYTES_PER_TOKEN: Final = 3
+_TOKENS_PER_MESSAGE: Final = 4
+_PRICED_TOKENS: Final = 1_000_000
+
+
+class Bounds(Protocol):
+    """What a budget is made of; see LLMSettings."""
+
+    @property
+    def max_calls(self) -> int | None: ...  # noqa: D102
+    @property
+    def max_tokens_total(self) -> int | None: ...  # noqa: D102
+    @property
+    def max_cost(self) -> float | None: ...  # noqa: D102
+    @property
+    def prompt_price(self) -> float: ...  # noqa: D102
+    @property
+    def completion_price(self) -> float: ...  # noqa: D102
+    @property
+    def max_output_tokens(self) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +76,15 @@ class Cost:
 
 def tokens_in(texts: Iterable[str]) -> int:
     """About how many tokens these messages' texts are."""
-    return sum(_TOKENS_PER_MESSAGE + -(-len(text) // CHARACTERS_PER_TOKEN) for text in texts)
+    return sum(_TOKENS_PER_MESSAGE + _tokens_of(text) for text in texts)
 
 
-def price(settings: LLMSettings, prompt_tokens: int, completion_tokens: int) -> float:
+def _tokens_of(text: str) -> int:
+    plain = len(text.encode("ascii", "ignore"))
+    return len(text) - plain + -(-plain // CHARACTERS_PER_TOKEN)
+
+
+def price(settings: Bounds, prompt_tokens: int, completion_tokens: int) -> float:
     """What so many tokens cost, in the currency of the settings."""
     return (
         prompt_tokens * settings.prompt_price + completion_tokens * settings.completion_price
@@ -77,21 +103,24 @@ def estimate(
 
 
 class Budget:
-    """Counts what calls take and lets none begin that could exceed the settings' bounds."""
+    """Counts what calls take and lets none begin that could exceed the settings' bounds.
 
-    def __init__(self, settings: LLMSettings) -> None:
+    How many tokens a prompt has is known only once the server has counted it: where one had more
+    than was reserved, more is reserved from then on.
+    """
+
+    def __init__(self, settings: Bounds) -> None:
         self._settings = settings
         self.spent = Cost()
         self._reserved = Cost()
+        self._surplus = 1.0
         # The call whose turn it is waits for room, the others for their turn: nobody is woken in
         # vain, and they begin in their order.
         self._turn = asyncio.Lock()
         self._settled = asyncio.Event()
 
     def note_spent(self, usage: CallUsage) -> None:
-        """Count what was spent before, by an earlier attempt; embeddings are no calls of this."""
-        if usage.stage == EMBED_STAGE:
-            return
+        """Count what was spent before, by an earlier attempt."""
         self.spent += Cost(usage.calls, usage.prompt_tokens, usage.completion_tokens, usage.cost)
 
     def check(self, expected: Cost) -> None:
@@ -99,14 +128,20 @@ class Budget:
         if reason := self._reason_against(self.spent + expected):
             raise BudgetExceededError(reason, is_final=self._is_spent())
 
+    def reserved(self, chat: Chat) -> AbstractAsyncContextManager["Reservation"]:
+        """Hold what `chat` may take at most, until it is known what it took; see `held`."""
+        return self.held((message.content for message in chat.messages), chat)
+
     @asynccontextmanager
-    async def reserved(self, chat: Chat) -> AsyncIterator["Reservation"]:
-        """Hold what `chat` may take at most, until it is known what it took.
+    async def held(
+        self, texts: Iterable[str], chat: Chat | None = None
+    ) -> AsyncIterator["Reservation"]:
+        """Hold what a request with these texts may take at most, until it is known what it took.
 
         Raises:
             BudgetExceededError: it does not fit, also when nothing else is under way.
         """
-        reservation = Reservation(self, self._worst_of(chat))
+        reservation = Reservation(self, self._worst_of(texts, chat))
         async with self._turn:
             while reason := self._reason_against(self.spent + self._reserved + reservation.worst):
                 if not self._reserved.calls:
@@ -121,15 +156,16 @@ class Budget:
             self._reserved -= reservation.worst
             if reservation.taken is not None:
                 self.spent += reservation.taken
+                self._learn(reservation.worst.prompt_tokens, reservation.taken.prompt_tokens)
             self._settled.set()
 
-    def note_failed_try(self, cost: Cost) -> None:
-        """Count a try that a call under way makes again.
+    def check_held(self, texts: Iterable[str], requests: int) -> None:
+        """Raise BudgetExceededError where `requests` with all these texts may not fit."""
+        worst = self._worst_of(texts, None)
+        self.check(Cost(requests, worst.prompt_tokens, 0, worst.cost))
 
-        Raises:
-            BudgetExceededError: there is no room for another.
-        """
-        self.spent += cost
+    def check_room(self) -> None:
+        """Raise BudgetExceededError where what is spent and under way is too much already."""
         if reason := self._reason_against(self.spent + self._reserved):
             raise BudgetExceededError(reason, is_final=self._is_spent())
 
@@ -142,9 +178,19 @@ class Budget:
         """What a finished call took."""
         return self.cost(completion.prompt_tokens, completion.completion_tokens)
 
-    def _worst_of(self, chat: Chat) -> Cost:
-        prompt_tokens = tokens_in(message.content for message in chat.messages)
-        return self.cost(prompt_tokens, chat.max_output_tokens)
+    def _worst_of(self, texts: Iterable[str], chat: Chat | None) -> Cost:
+        prompt = list(texts)
+        if chat is not None and chat.response_format is not None:
+            # Hosted servers count the schema as part of the prompt.
+            prompt.append(json.dumps(chat.response_format, ensure_ascii=False))
+        sizes = [len(text.encode("utf-8", "replace")) for text in prompt]
+        tokens = sum(-(-size // _BYTES_PER_TOKEN) for size in sizes)
+        tokens = _TOKENS_PER_MESSAGE * len(prompt) + math.ceil(tokens * self._surplus)
+        return self.cost(tokens, 0 if chat is None else chat.max_output_tokens)
+
+    def _learn(self, reserved: int, taken: int) -> None:
+        if taken > reserved > 0:
+            self._surplus = min(self._surplus * taken / reserved, float(_BYTES_PER_TOKEN))
 
     def _is_spent(self) -> bool:
         """Whether not even a question without words would fit."""
@@ -172,11 +218,11 @@ class Reservation:
     worst: Cost
     taken: Cost | None = None
 
-    def note_failed_try(self, error: LLMUnavailableError) -> None:
-        """Count a try before it is made again; raises where the budget holds no other."""
-        self.budget.note_failed_try(self.cost_of_failure(error))
+    def note_failed_try(self, error: LLMUnavailableError) -> Cost:
+        """Count a try without an answer, and say what it is booked at.
 
-    def cost_of_failure(self, error: LLMUnavailableError) -> Cost:
-        """A request; where no answer came in time the prompt may have been read and charged."""
-        is_charged = error.status is None or error.status in _TIMED_OUT
-        return self.budget.cost(self.worst.prompt_tokens if is_charged else 0, 0)
+        At the worst where the server may have done the work: what it charges is not known.
+        """
+        cost = self.worst if error.is_charged else self.budget.cost(0, 0)
+        self.budget.spent += cost
+        return cost

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from app.domain.sharing import MAX_CALL_TOKENS
 from app.pipelines.llm.budget import tokens_in
 from app.pipelines.llm.concurrency import AdaptiveLimit
-from app.pipelines.llm.interface import LLMError
+from app.pipelines.llm.interface import EmbeddingsSettings, LLMError, OnFailedTry
 from app.pipelines.llm.retrying import Retrying
 from app.pipelines.llm.transport import Key, Poster, Server
+
+__all__ = ["Embeddings", "EmbeddingsClient", "EmbeddingsError", "EmbeddingsSettings", "cut"]
 
 _PATH: Final = "/embeddings"
 # Servers bound a request by texts (OpenAI: 2,048) and by tokens (llama.cpp: its batch).
@@ -26,22 +28,20 @@ class EmbeddingsError(LLMError):
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddingsSettings:
-    """How to reach an embedding model; see LLMSettings."""
+class Embeddings:
+    """What one request gave.
 
-    base_url: str
-    model: str
-    api_key_env: str | None = None
-    timeout_seconds: float = 120.0
-    max_retries: int = 5
+    Attributes:
+        vectors: (texts, dimensions), rows of unit length in the order of the texts.
+        prompt_tokens: of the texts, estimated where the server does not count.
+    """
+
+    vectors: NDArray[np.float32]
+    prompt_tokens: int
 
 
 class EmbeddingsClient:
-    """Embeds texts by a model behind an OpenAI-compatible server.
-
-    Attributes:
-        prompt_tokens: of all texts so far, estimated where the server does not count.
-    """
+    """Embeds texts by a model behind an OpenAI-compatible server, several requests at once."""
 
     def __init__(
         self,
@@ -54,51 +54,39 @@ class EmbeddingsClient:
         self._server: Poster = Server(
             settings.base_url, Key(settings.api_key_env), settings.timeout_seconds
         )
-        self._retrying = retrying or Retrying(settings.max_retries, AdaptiveLimit(1), on_wait)
-        self.prompt_tokens = 0
+        self._retrying = retrying or Retrying(
+            settings.max_retries, AdaptiveLimit(settings.concurrency), on_wait
+        )
 
     async def embed(
-        self,
-        texts: Sequence[str],
-        on_batch: Callable[[int], Awaitable[None]] | None = None,
-    ) -> NDArray[np.float32]:
-        """One vector of unit length per text, in their order.
+        self, texts: Sequence[str], on_failed_try: OnFailedTry | None = None
+    ) -> Embeddings:
+        """The vectors of these texts, in one request; `cut` tells how many go into one.
 
         Args:
-            on_batch: told after each batch how many texts are done.
+            on_failed_try: as in ChatClient.
 
         Raises:
             EmbeddingsError: vectors are missing, of different lengths, not finite or zero.
             LLMUnavailableError: as in ChatClient.
         """
-        batches = []
-        done = 0
-        for batch in _batches(texts):
-            body = {"model": self._model, "input": batch, "encoding_format": "float"}
-            answer, _ = await self._retrying.call(partial(self._server.post, _PATH, body))
-            self.prompt_tokens += _count(answer.get("usage")) or tokens_in(batch)
-            batches.append(_vectors(answer.get("data"), len(batch)))
-            if batches[-1].shape[1] != batches[0].shape[1]:
-                raise EmbeddingsError(
-                    f"vectors of {batches[0].shape[1]} and of {batches[-1].shape[1]} numbers"
-                )
-            done += len(batch)
-            if on_batch is not None:
-                await on_batch(done)
-        if not batches:
-            return np.zeros((0, 0), np.float32)
-        return np.concatenate(batches)
+        body = {"model": self._model, "input": list(texts), "encoding_format": "float"}
+        post = partial(self._server.post, _PATH, body)
+        answer, _ = await self._retrying.call(post, on_failed_try)
+        tokens = _count(answer.get("usage")) or tokens_in(texts)
+        return Embeddings(_vectors(answer.get("data"), len(texts)), tokens)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._server.close()
 
 
-def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+def cut(texts: Sequence[str], most_texts: int) -> Iterator[list[str]]:
+    """The texts in batches of one request each."""
     batch: list[str] = []
     characters = 0
     for text in texts:
-        if batch and (len(batch) == MAX_TEXTS or characters + len(text) > MAX_CHARACTERS):
+        if batch and (len(batch) == most_texts or characters + len(text) > MAX_CHARACTERS):
             yield batch
             batch, characters = [], 0
         batch.append(text)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from app.pipelines.llm.interface import Completion
 
-_SAVING_SECONDS: Final = 5.0
+SAVING_SECONDS: Final = 5.0
 
 
 class Flights:
@@ -64,6 +64,6 @@ async def in_any_case(saving: Coroutine[Any, Any, None]) -> None:
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait([task], timeout=_SAVING_SECONDS)
+        await asyncio.wait([task], timeout=SAVING_SECONDS)
         task.cancel()
         raise

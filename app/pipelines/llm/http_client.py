@@ -1,6 +1,6 @@
 """The default ChatClient: /chat/completions over httpx2 (0.12 CPU-s to import, 23 MiB)."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,6 +14,8 @@ from app.pipelines.llm.transport import Key, Poster, Server
 
 _PATH: Final = "/chat/completions"
 _BAD_REQUEST: Final = 400
+# Why an answer may have no words; without a reason it is a hiccup of the server.
+_SILENT: Final = frozenset({"length", "content_filter"})
 # What some models refuse by name, and what is sent instead, None for nothing.
 _ALTERNATIVES: Final = {"max_tokens": "max_completion_tokens", "temperature": None, "seed": None}
 
@@ -54,13 +56,14 @@ class HTTPClient:
 
     async def _once(self, chat: Chat, on_failed_try: OnFailedTry | None) -> Completion:
         for _ in _ALTERNATIVES:
+            body = self._body(chat)
             try:
-                return self._read(chat, await self._server.post(_PATH, self._body(chat)))
+                return self._read(chat, await self._server.post(_PATH, body))
             except FailedTryError as error:
-                if error.status != _BAD_REQUEST or not self._learns_from(str(error)):
+                if error.status != _BAD_REQUEST or not self._learns_from(str(error), body):
                     raise
                 if on_failed_try is not None:
-                    on_failed_try(error)
+                    await on_failed_try(FailedTryError(str(error), error.status))
         return self._read(chat, await self._server.post(_PATH, self._body(chat)))
 
     def _body(self, chat: Chat) -> dict[str, Any]:
@@ -84,10 +87,14 @@ class HTTPClient:
             body["response_format"] = dict(chat.response_format)
         return body
 
-    def _learns_from(self, words: str) -> bool:
-        """Whether the server names an option that can be left out; "'max_tokens' is not ..."."""
-        for name in _ALTERNATIVES.keys() - self._refused_options:
-            if f"'{name}'" in words:
+    def _learns_from(self, words: str, sent: Mapping[str, Any]) -> bool:
+        """Whether the server names an option that can be left out; "'max_tokens' is not ...".
+
+        One that was sent in this try: of several calls at once each gets the refusal, and another
+        one may have learnt from its own by now.
+        """
+        for name in _ALTERNATIVES:
+            if name in sent and f"'{name}'" in words:
                 self._refused_options |= {name}
                 return True
         return False
@@ -104,12 +111,14 @@ class HTTPClient:
         if refusal == "" and text:
             # Some gateways send every key that the protocol knows.
             refusal = None
-        reason = choice.get("finish_reason") or "stop"
+        reason = str(choice.get("finish_reason") or "stop") if choice else "empty"
+        if refusal is None and not text.strip() and reason not in _SILENT:
+            reason = "empty"
         usage = answer.get("usage")
         usage = usage if isinstance(usage, dict) else {}
         return Completion(
             text=text,
-            finish_reason=str(reason) if choice else "empty",
+            finish_reason=reason,
             refusal=None if refusal is None else str(refusal),
             # Servers that do not count are counted for: a budget must hold everywhere.
             prompt_tokens=_count(usage, "prompt_tokens")

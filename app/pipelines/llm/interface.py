@@ -1,6 +1,6 @@
 """What a language model is to a pipeline: settings, one call, what it cost, how it fails."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -44,6 +44,32 @@ class LLMSettings:
     prompt_price: float = 0.0
     completion_price: float = 0.0
     client: str = "httpx"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingsSettings:
+    """How to reach an embedding model and what it may cost; see LLMSettings."""
+
+    base_url: str
+    model: str
+    api_key_env: str | None = None
+    concurrency: int = 4
+    timeout_seconds: float = 120.0
+    max_retries: int = 5
+    max_calls: int | None = None
+    max_tokens_total: int | None = None
+    max_cost: float | None = None
+    prompt_price: float = 0.0
+
+    @property
+    def completion_price(self) -> float:
+        """Nothing is written."""
+        return 0.0
+
+    @property
+    def max_output_tokens(self) -> int:
+        """Likewise."""
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +137,8 @@ class ChatClient(Protocol):
         """The answer.
 
         Args:
-            on_failed_try: told of each try that failed before it is made again; may raise to
-                end the call.
+            on_failed_try: told of each try that failed before it is made again, and of one that
+                is broken off with its task (BrokenOffError); may raise to end the call.
 
         Raises:
             LLMUnavailableError: refused for good (400, 401, 403, 404), or no answer within the
@@ -133,15 +159,27 @@ class LLMUnavailableError(LLMError):
     Attributes:
         status: of its HTTP answer, None without one.
         is_final: whether asking again is of no use (a wrong key or model).
+        is_charged: whether the server may have done the work all the same.
+        later_seconds: after which asking again may be of use, None where nothing is known.
     """
 
-    def __init__(self, reason: str, status: int | None = None, *, is_final: bool = False) -> None:
+    def __init__(
+        self,
+        reason: str,
+        status: int | None = None,
+        *,
+        is_final: bool = False,
+        is_charged: bool = False,
+        later_seconds: float | None = None,
+    ) -> None:
         super().__init__(reason)
         self.status = status
         self.is_final = is_final
+        self.is_charged = is_charged
+        self.later_seconds = later_seconds
 
 
-OnFailedTry = Callable[[LLMUnavailableError], None]
+OnFailedTry = Callable[[LLMUnavailableError], Awaitable[None]]
 
 
 class BudgetExceededError(LLMError):

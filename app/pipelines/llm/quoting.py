@@ -18,7 +18,12 @@ def as_data(value: Any) -> str:
     as the end of that message.
     """
     text = json.dumps(value, ensure_ascii=False, indent=None, separators=(", ", ": "))
-    return f"{NOTICE}\n{_MARKS.sub(_escaped, text)}"
+    return f"{NOTICE}\n{without_marks(text)}"
+
+
+def without_marks(text: str) -> str:
+    """`text` with the marks of chat templates escaped as JSON may write them."""
+    return _MARKS.sub(_escaped, text)
 
 
 def _escaped(mark: re.Match[str]) -> str:

@@ -11,9 +11,12 @@ from typing import Final, TypeVar
 from app.pipelines.llm.concurrency import AdaptiveLimit
 from app.pipelines.llm.interface import LLMUnavailableError, OnFailedTry
 
-# A server may ask for hours; a job that holds a worker for so long is better tried again later.
+# A server may ask for hours. A job that waited would hold a worker for so long: after a second call
+# the model is lost to this attempt, with the time after which another one may be of use.
 MAX_ASKED_SECONDS: Final = 120.0
 FIRST_PAUSE_SECONDS: Final = 1.0
+# Calls that were told the same wait must not all come back in the same instant.
+SPREAD_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 30.0
 
 _TOO_MANY: Final = 429
@@ -37,10 +40,28 @@ class FailedTryError(LLMUnavailableError):
         status: int | None = None,
         *,
         is_final: bool = False,
+        is_charged: bool = False,
         wait_seconds: float | None = None,
     ) -> None:
-        super().__init__(reason, status, is_final=is_final)
+        super().__init__(
+            reason, status, is_final=is_final, is_charged=is_charged, later_seconds=wait_seconds
+        )
         self.wait_seconds = wait_seconds
+
+
+class BrokenOffError(FailedTryError):
+    """A try that was under way when its task was told to end."""
+
+    def __init__(self) -> None:
+        super().__init__("broken off before it was answered", is_final=True, is_charged=True)
+
+
+class OversizedAnswerError(FailedTryError):
+    """The answer was longer than is read; the same question would bring it again."""
+
+    def __init__(self, origin: str, limit_bytes: int) -> None:
+        reason = f"{origin} sends more than {limit_bytes} bytes"
+        super().__init__(reason, is_final=True, is_charged=True)
 
 
 def is_worth_another_try(status: int) -> bool:
@@ -118,6 +139,10 @@ class Retrying:
             while True:
                 try:
                     answer = await once()
+                except asyncio.CancelledError:
+                    if on_failed_try is not None:
+                        await on_failed_try(BrokenOffError())
+                    raise
                 except FailedTryError as error:
                     if error.status == _TOO_MANY:
                         slot.is_limited()
@@ -125,10 +150,13 @@ class Retrying:
                         raise
                     if (error.wait_seconds or 0.0) > MAX_ASKED_SECONDS:
                         raise FailedTryError(
-                            f"{error} (it asks to wait {error.wait_seconds:.0f} s)", error.status
+                            f"{error} (it asks to wait {error.wait_seconds:.0f} s)",
+                            error.status,
+                            is_charged=error.is_charged,
+                            wait_seconds=error.wait_seconds,
                         ) from error
                     if on_failed_try is not None:
-                        on_failed_try(error)
+                        await on_failed_try(error)
                     await self._pause(error, retries)
                     retries += 1
                 else:
@@ -136,15 +164,15 @@ class Retrying:
                     return answer, retries
 
     async def _pause(self, error: FailedTryError, retries: int) -> None:
-        """Wait as long as the server asks, else at random below a ceiling that doubles.
+        """Wait as long as the server asks, and at random below a ceiling that doubles.
 
         Full jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
         """
-        if error.wait_seconds is None:
-            ceiling = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(retries, 16))
-            seconds = self._chance.uniform(0, ceiling)
-        else:
-            seconds = error.wait_seconds
+        asked = error.wait_seconds or 0.0
+        ceiling = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(retries, 16))
+        if asked:
+            ceiling = min(ceiling, SPREAD_SECONDS)
+        seconds = asked + self._chance.uniform(0, ceiling)
         if self._on_wait is not None:
             what = "for the LLM's rate limit" if error.status == _TOO_MANY else "to try again"
             await self._on_wait(f"waiting {what}, {seconds:.0f} s: {error}")

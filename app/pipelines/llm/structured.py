@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from app.pipelines.llm.interface import Chat, Completion, Message
+from app.pipelines.llm.quoting import without_marks
 
 RUNGS: Final = ("bounded_schema", "json_schema", "json_object", "text")
 
@@ -95,11 +96,17 @@ def chat_for(
 
 
 def repair_of(chat: Chat, completion: Completion, problems: Sequence[str]) -> Chat:
-    """The call that shows the model its answer and what is wrong with it."""
-    listed = "\n".join(f"- {problem[:_MAX_PROBLEM_CHARACTERS]}" for problem in problems)
+    """The call that shows the model its answer and what is wrong with it.
+
+    Both may hold what a respondent wrote and the model repeated: data here as well.
+    """
+    listed = "\n".join(
+        f"- {without_marks(problem[:_MAX_PROBLEM_CHARACTERS])}" for problem in problems
+    )
+    echoed = without_marks(completion.text[:_MAX_ECHOED_CHARACTERS])
     messages = (
         *chat.messages,
-        Message("assistant", completion.text[:_MAX_ECHOED_CHARACTERS] or "{}"),
+        Message("assistant", echoed or "{}"),
         Message(
             "user",
             f"This answer was not accepted:\n{listed}\n"

@@ -14,18 +14,29 @@ from urllib.parse import urlsplit
 import httpx2
 
 from app.pipelines.llm.interface import LLMUnavailableError
-from app.pipelines.llm.retrying import FailedTryError, asked_wait_seconds, is_worth_another_try
+from app.pipelines.llm.retrying import (
+    FailedTryError,
+    OversizedAnswerError,
+    asked_wait_seconds,
+    is_worth_another_try,
+)
 
 MAX_RESPONSE_BYTES: Final = 32 * 1024 * 1024
 CONNECT_SECONDS: Final = 10.0
 _MAX_WORDS: Final = 300
 _HIDDEN: Final = "[key]"
+# Shorter ones are placeholders for local servers ("none", "test"), and words of ordinary answers.
+_SECRET_CHARACTERS: Final = 8
 # Money does not come back by waiting.
 _QUOTA_CODES: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _OK: Final = 200
 _BAD_GATEWAY: Final = 502
 _REDIRECT: Final = range(300, 400)
 _STATUSES: Final = range(100, 600)
+# Time was up somewhere behind the server that answers so: the work may have been done.
+_TIMED_OUT: Final = frozenset({408, 504, 524})
+# Before a connection is there nothing was sent.
+_UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
 
 class Key:
@@ -33,6 +44,7 @@ class Key:
 
     def __init__(self, environment_variable: str | None) -> None:
         self._secret = ""
+        self._written: re.Pattern[str] | None = None
         if environment_variable is None:
             return
         self._secret = os.environ.get(environment_variable, "").strip()
@@ -46,6 +58,10 @@ class Key:
                 f"the environment variable {environment_variable} holds no usable key",
                 is_final=True,
             )
+        if len(self._secret) >= _SECRET_CHARACTERS:
+            # Each sign plain or as JSON may write it, also within JSON within JSON.
+            signs = (rf"\\{{0,8}}(?:{re.escape(c)}|(?i:u{ord(c):04x}))" for c in self._secret)
+            self._written = re.compile("".join(signs))
 
     def __repr__(self) -> str:
         return _HIDDEN
@@ -62,6 +78,27 @@ class Key:
     def hidden_in(self, text: str) -> str:
         """`text` without the key: servers like to repeat it in their errors."""
         return text.replace(self._secret, _HIDDEN) if self._secret else text
+
+    def hidden_within(self, answer: Any, content: bytes) -> Any:
+        """A server's answer without the key, wherever in it: answers are kept and shown.
+
+        Args:
+            content: the same as it came.
+        """
+        # Most have neither the key nor an escape in which it could hide, and vectors are long.
+        if self._written is None or not (self._secret.encode() in content or b"\\" in content):
+            return answer
+        return _replaced(answer, self._written)
+
+
+def _replaced(value: Any, pattern: re.Pattern[str]) -> Any:
+    if isinstance(value, str):
+        return pattern.sub(_HIDDEN, value)
+    if isinstance(value, list):
+        return [_replaced(item, pattern) for item in value]
+    if isinstance(value, dict):
+        return {name: _replaced(item, pattern) for name, item in value.items()}
+    return value
 
 
 class Poster(Protocol):
@@ -113,9 +150,10 @@ class Server:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 status, headers, content = await self._exchange(path, body)
-        except (TimeoutError, httpx2.TimeoutException):
+        except (TimeoutError, httpx2.TimeoutException) as error:
             raise FailedTryError(
-                f"no answer from {self.origin} within {self._timeout_seconds:g} s"
+                f"no answer from {self.origin} within {self._timeout_seconds:g} s",
+                is_charged=may_be_charged(error),
             ) from None
         except (httpx2.UnsupportedProtocol, httpx2.InvalidURL, httpx2.LocalProtocolError) as error:
             raise FailedTryError(
@@ -123,7 +161,10 @@ class Server:
             ) from None
         except httpx2.TransportError as error:
             what = str(error) or type(error).__name__
-            raise FailedTryError(told(f"no answer from {self.origin}: {what}", self._key)) from None
+            raise FailedTryError(
+                told(f"no answer from {self.origin}: {what}", self._key),
+                is_charged=may_be_charged(error),
+            ) from None
         return answer_of(status, headers, content, self.origin, self._key)
 
     async def _exchange(
@@ -136,9 +177,7 @@ class Server:
             async for chunk in response.aiter_raw():
                 left -= len(chunk)
                 if left < 0:
-                    raise FailedTryError(
-                        f"{self.origin} sends more than {MAX_RESPONSE_BYTES} bytes", is_final=True
-                    )
+                    raise OversizedAnswerError(self.origin, MAX_RESPONSE_BYTES)
                 chunks.append(chunk)
             return response.status_code, response.headers, b"".join(chunks)
 
@@ -150,6 +189,11 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}{port}"
 
 
+def may_be_charged(error: BaseException | None) -> bool:
+    """Whether the server may have got the request that ended in `error`."""
+    return not isinstance(error, _UNSENT)
+
+
 def answer_of(
     status: int, headers: Mapping[str, str], content: bytes, origin: str, key: Key
 ) -> dict[str, Any]:
@@ -158,11 +202,13 @@ def answer_of(
     Raises:
         FailedTryError: it is none, or an error.
     """
-    answer = _parsed(content)
+    answer = _parsed(content, key)
     error = _error_of(answer)
     if status == _OK and isinstance(answer, dict) and not error:
         return answer
     code = error.get("code")
+    # An answer was made, and did not come whole.
+    is_unreadable = status == _OK and not error
     if status == _OK:
         # Some gateways put the real status into the body; a proxy's page has none at all.
         status = code if type(code) is int and code in _STATUSES else _BAD_GATEWAY
@@ -174,6 +220,7 @@ def answer_of(
         told(f"{origin} answered {status}" + (f": {words}" if words else ""), key),
         status,
         is_final=not is_worth_another_try(status) or is_out_of_money,
+        is_charged=is_unreadable or status in _TIMED_OUT,
         wait_seconds=asked_wait_seconds(headers),
     )
 
@@ -183,10 +230,10 @@ def told(words: str, key: Key) -> str:
     return " ".join(key.hidden_in(words).split())[:_MAX_WORDS]
 
 
-def _parsed(content: bytes) -> Any:
+def _parsed(content: bytes, key: Key) -> Any:
     try:
         # Lone surrogates in escaped form are read as they are and cleaned by whoever keeps them.
-        return json.loads(content.decode("utf-8", "replace"))
+        return key.hidden_within(json.loads(content.decode("utf-8", "replace")), content)
     except (ValueError, RecursionError):
         return None
 

@@ -42,6 +42,9 @@ class Asker:
     Args:
         opening: makes the model; not called before the first question.
         lost: why there is none, None where there may be one.
+
+    Attributes:
+        away: why a question found no answer that may find one later, None where none did.
     """
 
     def __init__(self, opening: Callable[[], LLM], lost: str | None = None) -> None:
@@ -50,6 +53,7 @@ class Asker:
         self._failed: Counter[str] = Counter()
         self._llm: LLM | None = None
         self.lost = lost
+        self.away: LLMUnavailableError | None = None
 
     @property
     def is_there(self) -> bool:
@@ -79,6 +83,8 @@ class Asker:
             self._failed[stage] += 1
             raise
         except (LLMUnavailableError, BudgetExceededError) as error:
+            if isinstance(error, LLMUnavailableError) and error.later_seconds is not None:
+                self.away = error
             if error.is_final:
                 self.heed(reason(error))
             raise

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from app.pipelines.llm.interface import LLMSettings
+from app.pipelines.llm.interface import EmbeddingsSettings, LLMSettings
 from app.pipelines.thematic.checking import (
     MAX_COLUMN,
     ParameterError,
@@ -26,7 +26,13 @@ from app.pipelines.thematic.checking import (
     text,
 )
 from app.pipelines.thematic.codes import Code, given_codes
-from app.pipelines.thematic.reaching import Operator, address, embedding_key, llm_settings
+from app.pipelines.thematic.reaching import (
+    EMBEDDING_KEYS,
+    Operator,
+    address,
+    embedding_settings,
+    llm_settings,
+)
 
 __all__ = [
     "MAX_ANSWERS",
@@ -77,6 +83,7 @@ class Parameters:
         mode: "auto", "keywords", "name" or "full".
         context: one paragraph about the survey, shown to the LLM.
         stance: whether it is to be told how each answer stands to its themes.
+        embedding: how to reach the server of the backend "endpoint", None for the others.
         codebook: themes to assign to; empty where they are to be discovered.
         llm: None where none is configured, or the mode needs none.
     """
@@ -91,7 +98,7 @@ class Parameters:
     embedding_backend: str = "auto"
     embedding_base_url: str | None = None
     embedding_model: str | None = None
-    embedding_api_key_env: str | None = None
+    embedding: EmbeddingsSettings | None = None
     context: str | None = None
     stance: bool = False
     codebook: tuple[Code, ...] = ()
@@ -133,7 +140,7 @@ def parse_request(
     max_answers: int = MAX_ANSWERS,
     llm: Mapping[str, Any] | None = None,
     llm_origins: Sequence[str] = (),
-    embedding_base_url: str | None = None,
+    embedding: Mapping[str, Any] | None = None,
 ) -> Request:
     """Check a payload and fill in the defaults.
 
@@ -142,7 +149,7 @@ def parse_request(
         max_answers: more are refused.
         llm: the operator's keys of LLMSettings, and `models` (see Operator).
         llm_origins: addresses that a payload may name beside the operator's own.
-        embedding_base_url: the operator's own server of embeddings.
+        embedding: the operator's word on embeddings (see Operator).
 
     Raises:
         ParameterError: naming key, value and remedy of the first thing that is wrong.
@@ -150,7 +157,7 @@ def parse_request(
     refuse_unknown(payload, _KEYS)
     dataset_id = _dataset(payload)
     answers = () if dataset_id is not None else _answers(payload, max_answers)
-    parameters = _parameters(payload, Operator(llm or {}, llm_origins, embedding_base_url))
+    parameters = _parameters(payload, Operator(llm or {}, llm_origins, embedding or {}))
     text_columns = _text_columns(payload)
     id_column = text(payload, "id_column", longest=MAX_COLUMN)
     group_by = columns(payload, "group_by")
@@ -159,7 +166,7 @@ def parse_request(
         **{
             name: getattr(parameters, name)
             for name in parameters.__slots__
-            if name not in ("redact", "codebook", "llm", "embedding_api_key_env")
+            if name not in ("redact", "codebook", "llm", "embedding")
         },
         "redact": asdict(parameters.redact),
         "codebook": [[code.name, code.definition] for code in parameters.codebook],
@@ -217,7 +224,6 @@ _REACHING: Final = (
     "client",
 )
 _REDACT_KEYS: Final = ("custom", "emails", "phones")
-_EMBEDDING_KEYS: Final = ("backend", "base_url", "model", "api_key_env")
 _KEYS: Final = (
     "answers",
     "codebook",
@@ -244,7 +250,7 @@ _ID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 def _parameters(payload: Mapping[str, Any], operator: Operator) -> Parameters:
     redact = mapping(payload, "redact", _REDACT_KEYS)
-    embedding = mapping(payload, "embedding", _EMBEDDING_KEYS)
+    embedding = mapping(payload, "embedding", EMBEDDING_KEYS)
     backend = choice(embedding, "backend", "auto", BACKENDS, "embedding.")
     base_url = address(embedding, "embedding.", operator)
     model = line(embedding, "model", "embedding.", longest=200)
@@ -272,7 +278,7 @@ def _parameters(payload: Mapping[str, Any], operator: Operator) -> Parameters:
         embedding_backend=backend,
         embedding_base_url=base_url,
         embedding_model=model,
-        embedding_api_key_env=embedding_key(embedding, base_url, operator),
+        embedding=embedding_settings(embedding, base_url, model, operator),
         context=text(payload, "context", longest=4_000),
         stance=flag(payload, "stance", default=False),
         codebook=given_codes(payload),

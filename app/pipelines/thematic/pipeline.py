@@ -53,7 +53,7 @@ class ThematicAnalysis:
     Args:
         max_answers: more are refused.
         defaults: payload keys that a job may leave out, e.g. {"granularity": "coarse"}; those of
-            "llm" are the operator's word on server, key, models, prices and bounds.
+            "llm" and "embedding" are the operator's word on server, key, models, prices and bounds.
         llm_origins: further base URLs ("https://llm.example:8443/openai/v1") that a payload may
             name; one without a path stands for `/v1` there and below.
     """
@@ -68,7 +68,13 @@ class ThematicAnalysis:
         self._max_answers = max_answers
         self._defaults = dict(defaults or {})
         self._llm = self._defaults.pop("llm", None) or {}
-        self._embedding_base_url = (self._defaults.get("embedding") or {}).get("base_url")
+        self._embedding = self._defaults.pop("embedding", None) or {}
+        # What jobs get that say nothing; a server that is no default may be named by them.
+        is_endpoint = self._embedding.get("backend") == "endpoint"
+        given = ("backend", "base_url", "model") if is_endpoint else ("backend",)
+        default = {name: self._embedding[name] for name in given if name in self._embedding}
+        if default:
+            self._defaults["embedding"] = default
         self._llm_origins = llm_origins
 
     async def run(self, payload: Mapping[str, Any], context: PipelineContext) -> dict[str, Any]:
@@ -87,7 +93,7 @@ class ThematicAnalysis:
             max_answers=self._max_answers,
             llm=self._llm,
             llm_origins=self._llm_origins,
-            embedding_base_url=self._embedding_base_url,
+            embedding=self._embedding,
         )
         _pin_threads()
         # Here and not above: the numeric libraries read their thread count when first imported.

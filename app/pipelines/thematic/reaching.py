@@ -7,10 +7,10 @@ can only be lowered.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from app.pipelines.llm.interface import LLMSettings
+from app.pipelines.llm.interface import EmbeddingsSettings, LLMSettings
 from app.pipelines.thematic.checking import (
     ParameterError,
     choice,
@@ -21,7 +21,20 @@ from app.pipelines.thematic.checking import (
     refuse_unknown,
 )
 
-LLM_KEYS: Final = tuple(field.name for field in fields(LLMSettings))
+LLM_KEYS: Final = tuple(each.name for each in fields(LLMSettings))
+EMBEDDING_KEYS: Final = ("backend", "base_url", "model", "api_key_env")
+"""What a payload may say of embeddings."""
+
+_OPERATORS_EMBEDDING_KEYS: Final = (
+    *EMBEDDING_KEYS,
+    "models",
+    "prompt_price",
+    "max_tokens_total",
+    "max_cost",
+    "concurrency",
+    "timeout_seconds",
+    "max_retries",
+)
 _BOUNDS: Final = ("max_calls", "max_tokens_total", "max_cost")
 _EFFORT: Final = ("concurrency", "max_retries", "timeout_seconds", "max_output_tokens")
 _PRICES: Final = ("prompt_price", "completion_price")
@@ -29,7 +42,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _MOST: Final = 1_000_000_000
 _LAST_PORT: Final = 65_535
-_DEFAULTS: Final = {field.name: field.default for field in fields(LLMSettings)}
+_DEFAULTS: Final = {each.name: each.default for each in fields(LLMSettings)}
 # Written plainly or not at all: what a client, a proxy and a server could read differently (user,
 # query, fragment, percent signs, dots, empty steps, other alphabets) has no place in it.
 _ADDRESS: Final = re.compile(
@@ -48,6 +61,9 @@ class Place:
     host: str
     port: int
     path: str
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.host}:{self.port}{self.path}"
 
     @property
     def origin(self) -> tuple[str, str, int]:
@@ -71,18 +87,19 @@ class Operator:
             that jobs may choose at the operator's prices.
         addresses: further base URLs that a payload may name; one without a path stands for `/v1`
             of that server and what is below.
-        embedding_base_url: that of the operator's default, for embeddings alone.
+        embedding: the same of embeddings: server, key, model and `models`, price and bounds. Its
+            `base_url` serves embeddings alone; without one it speaks of the LLM's server.
     """
 
     llm: Mapping[str, Any]
     addresses: Sequence[str] = ()
-    embedding_base_url: str | None = None
+    embedding: Mapping[str, Any] = field(default_factory=dict)
 
     def allows(self, given: Place, *, for_embedding: bool) -> bool:
         """Whether a payload may name this address."""
         if given == place(self.llm.get("base_url")):
             return True
-        if for_embedding and given == place(self.embedding_base_url):
+        if for_embedding and given == place(self.embedding.get("base_url")):
             return True
         return any(each.allows(given) for each in map(place, self.addresses) if each is not None)
 
@@ -136,7 +153,7 @@ def llm_settings(payload: Mapping[str, Any], operator: Operator) -> LLMSettings 
     refuse_unknown(given, LLM_KEYS, "llm.")
     refuse_unknown(operator.llm, (*LLM_KEYS, "models"), "llm.")
     address(given, "llm.", operator)
-    _refuse_another_key(given, operator, "llm.")
+    _refuse_another_key(given, operator)
     _refuse_other_prices(given, operator)
     _refuse_another_model(given, operator)
     merged = {**operator.llm, **given}
@@ -148,25 +165,75 @@ def llm_settings(payload: Mapping[str, Any], operator: Operator) -> LLMSettings 
     return _checked({**merged, **_lower(given, operator)})
 
 
-def embedding_key(given: Mapping[str, Any], base_url: str | None, operator: Operator) -> str | None:
-    """Which variable holds the key for an embeddings server: the operator's, for theirs alone.
+def embedding_settings(
+    given: Mapping[str, Any], base_url: str | None, model: str | None, operator: Operator
+) -> EmbeddingsSettings | None:
+    """How a job reaches the embeddings server that it names, within the operator's bounds.
+
+    None where it names none.
+
+    Args:
+        given: the payload's `embedding`.
 
     Raises:
-        ParameterError: the payload names another variable.
+        ParameterError: the payload names another key, or a model that this key is not for.
     """
-    _refuse_another_key(given, operator, "embedding.")
-    own, theirs = place(operator.llm.get("base_url")), place(base_url)
-    if own is None or theirs is None or theirs.origin != own.origin:
+    own, prefix = operator.embedding, "embedding."
+    refuse_unknown(own, _OPERATORS_EMBEDDING_KEYS, prefix)
+    variable = _embedding_key(base_url, operator)
+    wished = given.get("api_key_env")
+    if wished is not None and wished != variable:
+        remedy = "leave it out; only the operator says which variable holds the key"
+        raise ParameterError("embedding.api_key_env", wished, remedy)
+    if base_url is None or model is None:
         return None
-    variable: str | None = operator.llm.get("api_key_env")
-    return variable
+    is_priced = any(own.get(name) is not None for name in ("prompt_price", "max_cost"))
+    allowed = [name for name in (own.get("model"), *(own.get("models") or ())) if name]
+    if (variable is not None or is_priced) and model not in allowed:
+        remedy = (
+            f"with the operator's key and prices: {', '.join(allowed) or 'no model'}; "
+            "defaults.embedding.models lists those allowed"
+        )
+        raise ParameterError("embedding.model", model, remedy)
+    effort = {name: own.get(name) for name in ("concurrency", "max_retries", "timeout_seconds")}
+    if _is_at_llm(base_url, operator):
+        effort = {
+            name: operator.llm.get(name) if value is None else value
+            for name, value in effort.items()
+        }
+    bounds = {name: value for name, value in {**own, **effort}.items() if value is not None}
+    return EmbeddingsSettings(
+        base_url=base_url,
+        model=model,
+        api_key_env=variable,
+        concurrency=integer(bounds, "concurrency", 4, 1, 64, prefix),
+        timeout_seconds=number(bounds, "timeout_seconds", 120.0, 0.1, 3_600.0, prefix),
+        max_retries=integer(bounds, "max_retries", 5, 0, 20, prefix),
+        max_tokens_total=_bound(bounds, "max_tokens_total", prefix),
+        max_cost=_most_cost(bounds, prefix),
+        prompt_price=number(bounds, "prompt_price", 0.0, 0.0, _MOST, prefix),
+    )
 
 
-def _refuse_another_key(given: Mapping[str, Any], operator: Operator, prefix: str) -> None:
+def _embedding_key(base_url: str | None, operator: Operator) -> str | None:
+    """Which variable holds the key: the operator's for that address, or the LLM's on its server."""
+    own = operator.embedding.get("base_url") or operator.llm.get("base_url")
+    variable: str | None = operator.embedding.get("api_key_env")
+    if variable is not None and place(own) is not None and place(own) == place(base_url):
+        return _variable(variable, "embedding.")
+    return operator.llm.get("api_key_env") if _is_at_llm(base_url, operator) else None
+
+
+def _is_at_llm(base_url: str | None, operator: Operator) -> bool:
+    own, theirs = place(operator.llm.get("base_url")), place(base_url)
+    return own is not None and theirs is not None and theirs.origin == own.origin
+
+
+def _refuse_another_key(given: Mapping[str, Any], operator: Operator) -> None:
     variable = given.get("api_key_env")
     if variable is not None and variable != operator.llm.get("api_key_env"):
         remedy = "leave it out; only the operator says which variable holds the key"
-        raise ParameterError(f"{prefix}api_key_env", variable, remedy)
+        raise ParameterError("llm.api_key_env", variable, remedy)
 
 
 def _refuse_other_prices(given: Mapping[str, Any], operator: Operator) -> None:
@@ -213,9 +280,8 @@ def _checked(merged: Mapping[str, Any]) -> LLMSettings:
     if model is None:
         raise ParameterError("llm.model", None, "name the model")
     variable = line(given, "api_key_env", prefix, longest=128)
-    if variable is not None and not _VARIABLE.fullmatch(variable):
-        remedy = "give the name of an environment variable, never the key"
-        raise ParameterError("llm.api_key_env", variable, remedy)
+    if variable is not None:
+        _variable(variable, prefix)
     return LLMSettings(
         base_url=base_url,
         model=model,
@@ -227,21 +293,28 @@ def _checked(merged: Mapping[str, Any]) -> LLMSettings:
         timeout_seconds=number(given, "timeout_seconds", 120.0, 0.1, 3_600.0, prefix),
         max_retries=integer(given, "max_retries", 5, 0, 20, prefix),
         structured=choice(given, "structured", "auto", STRUCTURED, prefix),
-        max_calls=_bound(given, "max_calls"),
-        max_tokens_total=_bound(given, "max_tokens_total"),
-        max_cost=_most_cost(given),
+        max_calls=_bound(given, "max_calls", prefix),
+        max_tokens_total=_bound(given, "max_tokens_total", prefix),
+        max_cost=_most_cost(given, prefix),
         prompt_price=number(given, "prompt_price", 0.0, 0.0, _MOST, prefix),
         completion_price=number(given, "completion_price", 0.0, 0.0, _MOST, prefix),
         client=choice(given, "client", "httpx", CLIENTS, prefix),
     )
 
 
-def _bound(given: Mapping[str, Any], name: str) -> int | None:
-    return integer(given, name, 0, 0, _MOST, "llm.") if name in given else None
+def _variable(name: str, prefix: str) -> str:
+    if not _VARIABLE.fullmatch(name):
+        remedy = "give the name of an environment variable, never the key"
+        raise ParameterError(f"{prefix}api_key_env", name, remedy)
+    return name
 
 
-def _most_cost(given: Mapping[str, Any]) -> float | None:
-    return number(given, "max_cost", 0.0, 0.0, _MOST, "llm.") if "max_cost" in given else None
+def _bound(given: Mapping[str, Any], name: str, prefix: str) -> int | None:
+    return integer(given, name, 0, 0, _MOST, prefix) if name in given else None
+
+
+def _most_cost(given: Mapping[str, Any], prefix: str) -> float | None:
+    return number(given, "max_cost", 0.0, 0.0, _MOST, prefix) if "max_cost" in given else None
 
 
 STRUCTURED: Final = ("auto", "json_schema", "json_object", "text")

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from app.pipelines.interface import PipelineContext
 from app.pipelines.llm.asking import LLM, PROBE_STAGE
 from app.pipelines.llm.budget import Cost as Foreseen
-from app.pipelines.llm.embeddings import EmbeddingsSettings
 from app.pipelines.llm.opening import open_llm
 from app.pipelines.thematic import (
     assign,
@@ -111,7 +110,7 @@ class _Run:
             self._parameters.llm,
             self._context,
             on_wait=self._milestones.note,
-            apart="" if is_own else server,
+            apart="" if is_own else str(place(server) or server),
         )
 
     async def result(self) -> dict[str, Any]:
@@ -206,7 +205,7 @@ class _Run:
             prepare.Prepared,
         )
         people = prepare.people(prepared)
-        code_texts = codebook.code_texts(parameters.codebook)
+        code_texts, given = codebook.code_texts(parameters.codebook), parameters.embedding
         embedded = await milestones.reach(
             "embed",
             f"{len(prepared.texts):,} texts",
@@ -214,7 +213,7 @@ class _Run:
                 prepared.texts + code_texts,
                 parameters.embedding_backend,
                 report,
-                self._endpoint(),
+                None if given is None else Endpoint(given, self._context),
             ),
             embed.Embedded,
         )
@@ -227,15 +226,6 @@ class _Run:
         )
         survey = Survey(load.asked(answers), parameters.context)
         return _Material(answers, prepared, people, embedded, codes, found, survey)
-
-    def _endpoint(self) -> Endpoint | None:
-        given = self._parameters
-        if given.embedding_base_url is None or given.embedding_model is None:
-            return None
-        settings = EmbeddingsSettings(
-            given.embedding_base_url, given.embedding_model, given.embedding_api_key_env
-        )
-        return Endpoint(settings, self._context)
 
     async def _discovered(
         self,
@@ -385,11 +375,17 @@ class _Run:
     def _settled(
         self, stage: str, work: Callable[[Report], Awaitable[_Outcome]]
     ) -> Callable[[Report], Awaitable[_Outcome]]:
-        """The stage's work, and what it found kept made known."""
+        """The stage's work, and what it found kept made known.
+
+        Where the model is away for now the next attempt does it: what is kept stays without it.
+        """
 
         async def settled(report: Report) -> _Outcome:
             outcome = await work(report)
             await self.asker.settle(stage)
+            away = self.asker.away
+            if away is not None and not self._context.is_last_attempt:
+                self._context.retry_later(away.later_seconds or 0.0, f"the LLM is away: {away}")
             return outcome
 
         return settled
