@@ -67,7 +67,7 @@ def test_every_pipeline_of_ours_is_described_by_its_own_words() -> None:
 def test_the_schema_has_exactly_the_keys_that_are_known() -> None:
     assert sorted(PROPERTIES) == sorted(parameters._KEYS)
     assert sorted(PROPERTIES["redact"]["properties"]) == sorted(parameters._REDACT_KEYS)
-    assert sorted(PROPERTIES["embedding"]["properties"]) == sorted(parameters._EMBEDDING_KEYS)
+    assert sorted(PROPERTIES["embedding"]["properties"]) == sorted(EMBEDDING_KEYS)
     assert sorted(PROPERTIES["llm"]["properties"]) == sorted(get_type_hints(LLMSettings))
     assert LEAVES["start_from.stage"]["enum"] == list(parameters.SOURCES)
     for schema in (THEMATIC, *(PROPERTIES[n] for n in ("redact", "embedding", "llm", "dataset"))):
