@@ -122,10 +122,17 @@ def test_no_theme_mixes_known_topics_where_the_data_say_how_many_there_are() -> 
     assert len(set(ours)) < 10
 
 
+HARDLY_FRENCH = ["façade et prêt me", "prêt de garçon ne", "lui de bête commerçant"]
+"""Just enough evidence of the language, from letters and words that others have as well."""
+
+
 def test_the_same_payload_gives_the_same_result_in_every_process() -> None:
     program = (
         "import json; from thematic.surveys import analyse, nhs_rows; "
-        "result = analyse({'answers': nhs_rows(250), 'id_column': 'id', 'group_by': ['service']}); "
+        "french = [{'id': text, 'text': text, 'service': 'fr'} for text in"
+        f" {HARDLY_FRENCH!r}]; "
+        "rows = nhs_rows(250) + french; "
+        "result = analyse({'answers': rows, 'id_column': 'id', 'group_by': ['service']}); "
         "result['usage'] = None; print(json.dumps(result))"
     )
     outputs = [
@@ -140,7 +147,7 @@ def test_the_same_payload_gives_the_same_result_in_every_process() -> None:
             check=True,
             timeout=50,
         ).stdout
-        for seed in ("1", "2")
+        for seed in ("1", "6")
     ]
     assert outputs[0] == outputs[1]
     assert len(outputs[0]) > 10_000
