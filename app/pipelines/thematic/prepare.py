@@ -114,8 +114,21 @@ _ASKS_WHAT_TO_IMPROVE: Final = re.compile(
 )
 # No attempt begins within a run that another one began: an answer may be 100,000 signs of one run.
 _EMAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)+")
-_PHONE: Final = re.compile(r"(?<![\w.])(?<!\d[\s().-])[+(]?\d[\d\s().-]{7,60}\d(?!\w)")
-_PHONE_DIGITS: Final = range(9, 41)  # fewer is a date, a price, a count; two numbers have up to 30
+_PHONE: Final = re.compile(
+    r"[+(\uff08\uff0b]{0,2}+\d(?:[\s()./\u2010-\u2015\u2212\u30fc\uff08\uff09\uff0d-\uff0f-]*+\d)*+"
+)
+"""A run of digits as far as it goes, with all that may stand within a telephone number."""
+
+_NO_PHONE: Final = re.compile(
+    r"(?<![\d./-])(?:"
+    r"\d{1,2}([./-])\d{1,2}\1(?:19|20)\d\d|(?:19|20)\d\d([./-])\d{1,2}\2\d{1,2}|\d{1,2}(/)\d{1,2}/\d\d"
+    r"|(?:19|20)\d\d/(?:19|20)?\d\d|(?:0|[1-9]\d?)/(?:5|10)|\d{1,3}/100"
+    r")(?![./-]?\d)"
+)
+"""Dates, school years and marks out of 5, 10 or 100."""
+
+_PHONE_DIGITS: Final = 9  # at least; fewer is a date, a price, a count
+_ESCAPES: Final = 3  # an export of an export of a form; no bound would take long on purpose
 _INVISIBLE: Final = re.compile(r"[\u00ad\u200b-\u200f\u2028-\u202e\u2060\ufeff\ud800-\udfff]")
 
 
@@ -283,7 +296,9 @@ def people(prepared: Prepared) -> list[int]:
 
 def clean(text: str) -> str:
     """HTML entities decoded, invisible signs removed, NFC, white space collapsed."""
-    visible = _INVISIBLE.sub("", html.unescape(text))
+    for _ in range(_ESCAPES):
+        text = html.unescape(text)
+    visible = _INVISIBLE.sub("", text)
     return " ".join(unicodedata.normalize("NFC", visible).split())
 
 
@@ -296,8 +311,9 @@ class Mask:
 
     def __init__(self, redact: Redact) -> None:
         self._redact = redact
+        # A phrase of invisible signs is none, and would be found everywhere.
         phrases = sorted(
-            {clean(phrase) for phrase in redact.custom}, key=lambda phrase: -len(phrase)
+            {clean(phrase) for phrase in redact.custom} - {""}, key=lambda phrase: -len(phrase)
         )
         either = "|".join(map(re.escape, phrases))
         self._custom = re.compile(rf"(?<!\w)(?:{either})(?!\w)", re.IGNORECASE) if either else None
@@ -338,7 +354,7 @@ def normalise(text: str) -> str:
 
 
 def _is_phone(match: re.Match[str]) -> bool:
-    return sum(sign.isdigit() for sign in match.group()) in _PHONE_DIGITS
+    return sum(map(str.isdigit, _NO_PHONE.sub("", match.group()))) >= _PHONE_DIGITS
 
 
 def asks_what_to_improve(question: str | None) -> bool:
