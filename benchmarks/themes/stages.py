@@ -73,19 +73,23 @@ def groups(answers: Ready, parameters: Parameters) -> Groups:
         subtheme if subtheme >= 0 or theme < 0 else len(found.parent_of) + theme
         for theme, subtheme in zip(found.theme_of, found.subtheme_of, strict=True)
     ]
-    themes = [_most_of(spans, found.theme_of) for spans in answers.spans]
+    themes = [_most_of(spans, found.theme_of, answers.texts) for spans in answers.spans]
     return Groups(
         themes=themes,
         subthemes=[
-            _most_of([span for span in spans if found.theme_of[span.text] == theme], finer)
+            _most_of(
+                [span for span in spans if found.theme_of[span.text] == theme],
+                finer,
+                answers.texts,
+            )
             for spans, theme in zip(answers.spans, themes, strict=True)
         ],
     )
 
 
-def _most_of(spans: Sequence[Span], group_of: Sequence[int]) -> int:
+def _most_of(spans: Sequence[Span], group_of: Sequence[int], texts: Sequence[str]) -> int:
     size: Counter[int] = Counter()
     for span in spans:
         if group_of[span.text] >= 0:
-            size[group_of[span.text]] += span.end - span.start
+            size[group_of[span.text]] += len(texts[span.text])
     return size.most_common(1)[0][0] if size else -1

@@ -216,6 +216,41 @@ def test_a_long_answer_is_several_texts_and_one_answer() -> None:
     assert said[1] == [(3, 0, 4)]
 
 
+PADDINGS = [
+    "\n" * 1_500,
+    " \t" * 900,
+    "\u200b" * 1_200,
+    "&nbsp;" * 400,
+    "-" * 900,
+    "\u00a0\n" * 800,
+]
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_a_part_that_says_nothing_is_no_text(padding: str) -> None:
+    given = answers(
+        f"Parking is bad.{padding}Thanks to the nurse.",
+        f"{padding}{LONG_ANSWER}{padding}{LONG_ANSWER.upper()}{padding}",
+        f"{padding}The food was cold.",
+    )
+    found = prepare(given, Redact())
+    assert all(re.search(r"\w{3}", text) for text in found.texts)
+    assert not any("nbs" in text for text in found.texts)
+    first, second, third = spans(given, found)
+    assert len(first) <= 2
+    assert len(third) == 1
+    assert 4 <= len(second) <= 8
+    for text, start, end in second:
+        said = clean(given.texts[1][start:end])
+        assert said.casefold() == found.texts[text].casefold()
+    assert clean(given.texts[2][third[0].start :]) == "The food was cold."
+
+
+def test_escapes_make_no_answer_long() -> None:
+    assert prepared("Tea &amp; cake. " * 45).split == 0
+    assert prepared("Tea &amp; cake. " * 60).split == 1
+
+
 def test_a_non_answer_says_no_text() -> None:
     given = answers("n/a", "Fine")
     assert spans(given, prepare(given, Redact())) == [[], [(0, 0, 4)]]
