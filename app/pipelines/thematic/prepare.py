@@ -7,7 +7,7 @@ answers in parts. What is counted are the answers: `spans` leads from one to the
 import html
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from app.pipelines.thematic.load import Answers
 from app.pipelines.thematic.non_answers import asks_what_to_improve, is_non_answer, rule
 from app.pipelines.thematic.parameters import MAX_ANSWERS, Redact
 from app.pipelines.thematic.parts import LONG, Span, cut
+from app.pipelines.thematic.people import People
 from app.pipelines.thematic.words import MASKS
 
 # No attempt begins within a run that another one began: an answer may be 100,000 signs of one run.
@@ -214,12 +215,19 @@ def spans(answers: Answers, prepared: Prepared) -> list[list[Span]]:
     return by_answer
 
 
-def people(prepared: Prepared) -> list[int]:
-    """How many answers say each text of `prepared.texts`."""
-    said = {(row, text) for row, text, _, _ in prepared.parts}
-    said.update((row, text) for row, text in enumerate(prepared.text_of) if text >= 0)
-    counts = Counter(text for _, text in said)
-    return [counts[text] for text in range(len(prepared.texts))]
+def people(prepared: Prepared) -> People:
+    """How many answers say each text of `prepared.texts`, and which answers say several."""
+    said = defaultdict[int, dict[int, None]](dict)
+    for row, text, _, _ in prepared.parts:
+        said[row][text] = None
+    for row, text in enumerate(prepared.text_of):
+        if text >= 0:
+            said[row][text] = None
+    counts = Counter(text for texts in said.values() for text in texts)
+    return People(
+        (counts[text] for text in range(len(prepared.texts))),
+        (list(texts) for texts in said.values() if len(texts) > 1),
+    )
 
 
 def clean(text: str) -> str:
