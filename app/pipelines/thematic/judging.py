@@ -40,7 +40,8 @@ def labelled(request: Request, made: Outcomes) -> Labelling:
     parameters, labels = request.parameters, made.labels
     given = [*labels.sources, *labels.subsources]
     sources = set(given)
-    method = sources.pop() if len(sources) == 1 else "mixed"
+    # Where there is no theme nobody named one, and no model either.
+    method = sources.pop() if len(sources) == 1 else "mixed" if sources else "keywords"
     reasons = []
     if method == "codebook":
         reasons.append("the names are those of the given codebook")
@@ -120,7 +121,9 @@ def metrics(made: Outcomes, counted: Tables) -> Metrics:
         diversity=round(len(set(listed)) / len(listed), 4) if listed else None,
         coherence_npmi=_coherence(made.prepared.texts, labels.keywords),
         size_entropy=_entropy(shares),
-        name_specificity=share(len(labels.names) - len(vague), len(labels.names)),
+        name_specificity=share(len(labels.names) - len(vague), len(labels.names))
+        if labels.names
+        else None,
         quote_support=1.0,
         label_validity=_valid(asked, sum(cost.failed for cost in made.costs.values())),
         label_validity_first=_valid(asked, sum(cost.rejected for cost in made.costs.values())),
