@@ -22,7 +22,7 @@ from thematic.surveys import topics
 
 from app.pipelines.thematic.pipeline import STAGES
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)  # some twenty attempts, each a process that loads a model
 
 LLM_STAGES: Final = ("name", "review", "assign", "insights")
 # The last stage has no checkpoint: its outcome is the job's result.
