@@ -21,10 +21,11 @@ def decode(data: bytes, encoding: str | None = None) -> tuple[str, str]:
     One that is given is taken as it is, by the name that Python knows it by.
 
     A byte order mark decides; without one it is UTF-8 if it is valid UTF-8, and else what Excel
-    writes on Windows. That order matters: nearly all bytes are valid cp1252.
+    writes on Windows. That order matters: nearly all bytes are valid cp1252. But what is UTF-8 for
+    the most part is not taken for that: a single stray byte would garble every text.
 
     Raises:
-        DatasetError: it is no text, or not in the encoding its mark promises.
+        DatasetError: it is no text, or not in the encoding that its mark or its most part promises.
     """
     if encoding is not None:
         name = _known(encoding)
@@ -36,8 +37,24 @@ def decode(data: bytes, encoding: str | None = None) -> tuple[str, str]:
         raise DatasetError(f"line {_line(data, data.index(0))}: a zero byte; this is no text file")
     try:
         return data.decode("utf-8"), "utf-8"
-    except UnicodeDecodeError:
+    except UnicodeDecodeError as error:
+        if _is_mostly_utf8(data):
+            raise DatasetError(
+                f"line {_line(data, error.start)}: byte {error.start} is not valid utf-8, which "
+                "the rest of the file is; mend it, or name the encoding"
+            ) from error
         return _strict(data, FALLBACK), FALLBACK
+
+
+def _is_mostly_utf8(data: bytes) -> bool:
+    """Whether at least as many signs beyond ASCII are valid UTF-8 as there are stray bytes.
+
+    Texts of other encodings hardly ever have a valid one.
+    """
+    valid = data.decode("utf-8", errors="ignore")
+    stray = len(data) - len(valid.encode())
+    ascii_only = data.translate(None, bytes(range(0x80, 0x100)))
+    return len(valid) - len(ascii_only) >= stray
 
 
 def _known(encoding: str) -> str:

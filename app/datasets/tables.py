@@ -93,6 +93,8 @@ def read_table(
     Raises:
         DatasetError: naming the line, and what to do about it.
     """
+    if header_rows is not None and header_rows < 0:
+        raise DatasetError(f"{header_rows} header rows; give 0 for none, or leave it out")
     content = _content(source, max_bytes)
     if workbooks.is_workbook(content):
         if encoding is not None:
@@ -119,7 +121,7 @@ def _text_table(
     text: str, encoding: str, header_rows: int | None, max_rows: int, *, is_json_lines: bool
 ) -> Table:
     if not text.strip():
-        raise DatasetError("line 1: the file is empty")
+        raise _empty()
     items = _json_items(text, max_rows)
     if items is not None:
         return _json_table(enumerate(items, 1), Place("item", "json", encoding), max_rows)
@@ -128,6 +130,10 @@ def _text_table(
     records, delimiter = delimited.records(text, max_rows)
     place = Place("line", format="csv", encoding=encoding, delimiter=delimiter)
     return _table(records, header_rows, max_rows, place)
+
+
+def _empty() -> DatasetError:
+    return DatasetError("line 1: the file is empty")
 
 
 def _content(source: Path | str | bytes, max_bytes: int) -> bytes:
@@ -162,6 +168,8 @@ class Place:
 def _table(
     records: list[delimited.Record], header_rows: int | None, max_rows: int, place: Place
 ) -> Table:
+    if not records:
+        raise _empty()
     header = delimited.header(records, header_rows)
     columns = header.columns
     for name in columns:

@@ -7,16 +7,14 @@ copy that holds nothing but what was measured.
 """
 
 import io
-import re
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
-from typing import Any, Final, Protocol
-from xml.parsers import expat
+from typing import Any, Final
 
 from app.datasets.delimited import MAX_CELLS, Record
+from app.datasets.extents import OdsExtent, XlsxExtent, damaged, parse
 from app.domain.errors import DatasetError
 
 ZIP_MARK: Final = b"PK\x03\x04"
@@ -25,6 +23,11 @@ OLD_MARK: Final = b"\xd0\xcf\x11\xe0"
 
 MAX_UNZIPPED: Final = 256 * 1024 * 1024
 MAX_ENTRIES: Final = 5_000
+_PIECE_BYTES: Final = 64 * 1024
+_ENTRY_MARK: Final = b"PK\x01\x02"  # before each entry of an archive's directory
+_PACKINGS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""How spreadsheet programs pack. Of the others one step may unpack to any size."""
+
 MAX_TEXT: Final = 128 * 1024 * 1024
 """Bytes of all cells, each counted as often as it is shown."""
 
@@ -32,9 +35,7 @@ _XLSX_MAIN: Final = "xl/workbook.xml"
 _ODS_MAIN: Final = "content.xml"
 _ODS_PARTS: Final = frozenset({"mimetype", "META-INF/manifest.xml", _ODS_MAIN})
 _XLSX_PARTS: Final = (".xml", ".rels")
-_REFERENCE: Final = re.compile(r"([A-Za-z]{1,3})([0-9]{1,7})")
 _DIGITS: Final = 15  # that a spreadsheet keeps of a number
-_LONGEST_NUMBER: Final = 12  # digits of a count that are looked at; more is too much anyway
 
 Cell = int | float | str | bool | date | datetime | time | timedelta
 
@@ -164,22 +165,40 @@ def _is_of_xlsx(name: str) -> bool:
 
 
 def _entries(data: bytes) -> Iterator[tuple[str, bytes]]:
+    # Before the directory is read, since each of its entries takes ten times its bytes.
+    if data.count(_ENTRY_MARK) > MAX_ENTRIES:
+        raise _too_large()
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
-            if len(entries) > MAX_ENTRIES or sum(e.file_size for e in entries) > MAX_UNZIPPED:
-                raise DatasetError(
-                    f"the workbook unpacks to more than {MAX_UNZIPPED} bytes; save the sheet as CSV"
-                )
+            if sum(entry.file_size for entry in entries) > MAX_UNZIPPED:
+                raise _too_large()
             for entry in entries:
-                # No more than the stated size is ever unpacked; the checksum tells a lie.
-                yield entry.filename, archive.read(entry)
+                yield entry.filename, _unpacked(archive, entry)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
         raise DatasetError(f"the workbook is damaged: {error}") from error
     except (RuntimeError, NotImplementedError) as error:
         raise DatasetError(
             "the workbook is protected or packed in a way that is not supported; save it anew"
         ) from error
+
+
+def _too_large() -> DatasetError:
+    return DatasetError(
+        f"the workbook unpacks to more than {MAX_UNZIPPED} bytes or {MAX_ENTRIES} files; save the "
+        "sheet as CSV"
+    )
+
+
+def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    """The stated size and no more, whatever the entry holds; the checksum tells a lie.
+
+    By pieces: asked for all of it, the archive unpacks up to 2 GiB and then cuts.
+    """
+    if entry.compress_type not in _PACKINGS:
+        raise NotImplementedError(entry.compress_type)
+    with archive.open(entry) as file:
+        return b"".join(iter(lambda: file.read(_PIECE_BYTES), b""))
 
 
 def _refuse_large(rows: int, columns: int, text: int) -> None:
@@ -196,198 +215,21 @@ def _refuse_large(rows: int, columns: int, text: int) -> None:
 def _measure_xlsx(contents: Iterable[bytes]) -> None:
     extents = []
     for content in contents:
-        extent = _XlsxExtent()
-        _parse(content, extent)
+        extent = XlsxExtent()
+        parse(content, extent)
         extents.append(extent)
     lists = [extent.strings for extent in extents if extent.strings]
     if len(lists) > 1:
-        raise _damaged("it has several lists of texts")
+        raise damaged("it has several lists of texts")
     strings = lists[0] if lists else []
     for extent in extents:
         if any(number >= len(strings) for number in extent.references):
-            raise _damaged("a cell refers to a text that is not there")
+            raise damaged("a cell refers to a text that is not there")
         text = sum(strings[number] * times for number, times in extent.references.items())
         _refuse_large(extent.rows, extent.columns, text)
 
 
 def _measure_ods(content: bytes) -> None:
-    extent = _OdsExtent()
-    _parse(content, extent)
+    extent = OdsExtent()
+    parse(content, extent)
     _refuse_large(extent.rows, extent.columns, extent.bytes)
-
-
-class _Handler(Protocol):
-    def start(self, name: str, attributes: dict[str, str]) -> None: ...
-
-    def end(self, name: str) -> None: ...
-
-    def text(self, text: str) -> None: ...
-
-
-def _parse(content: bytes, handler: _Handler) -> None:
-    """Have a handler see the XML as the reader will: as UTF-8, whatever encoding it claims."""
-    parser = expat.ParserCreate("utf-8")
-    parser.StartElementHandler = handler.start
-    parser.EndElementHandler = handler.end
-    parser.CharacterDataHandler = handler.text
-    parser.StartDoctypeDeclHandler = _refuse_declarations
-    try:
-        parser.Parse(content, True)
-    except expat.ExpatError as error:
-        raise _damaged(str(error)) from error
-
-
-def _damaged(reason: str) -> DatasetError:
-    return DatasetError(
-        f"the workbook is damaged: {reason}; save it anew with a spreadsheet program"
-    )
-
-
-def _refuse_declarations(*_: object) -> None:
-    raise DatasetError(
-        "the workbook declares a document type or entities; save it anew with a spreadsheet program"
-    )
-
-
-class _XlsxExtent:
-    """How far the filled cells of one part reach, its shared strings and references to them.
-
-    The reader goes by local names and forgives much; what it might see in another way than this
-    does is refused.
-    """
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.columns = 0
-        self.strings: list[int] = []
-        """Bytes of each."""
-
-        self.references: Counter[int] = Counter()
-        self._row: str | None = None
-        self._cell: dict[str, str] | None = None
-        self._is_string = False
-        self._value: list[str] | None = None
-        """Pieces of the number of a shared string."""
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        local = _local(name)
-        if self._value is not None:
-            raise _damaged("a value has elements in it")
-        if self._cell is not None:
-            if local == "c":
-                raise _damaged("a cell has a cell in it")
-            self._fill(self._cell)
-            if local == "v" and self._cell.get("t") == "s":
-                self._value = []
-        elif local == "row":
-            self._row = attributes.get("r")
-        elif local == "c":
-            self._cell = attributes
-        elif local == "si":
-            if self._is_string:
-                raise _damaged("a text has a text in it")
-            self._is_string = True
-            self.strings.append(0)
-
-    def text(self, text: str) -> None:
-        if self._is_string:
-            self.strings[-1] += len(text.encode())
-        if self._value is not None:
-            self._value.append(text)
-
-    def end(self, name: str) -> None:
-        local = _local(name)
-        if local == "c":
-            self._cell = None
-        elif local == "si":
-            self._is_string = False
-        elif local == "v" and self._value is not None:
-            # The reader stops at a comment or takes a sign for a zero, so only plain digits do.
-            if len(self._value) > 1 or not _is_number("".join(self._value)):
-                raise _damaged("a cell refers to no text")
-            self.references[int(self._value[0][:_LONGEST_NUMBER])] += 1
-            self._value = None
-
-    def _fill(self, cell: dict[str, str]) -> None:
-        place = _REFERENCE.fullmatch(cell.get("r", ""))
-        if place is None:
-            raise DatasetError(
-                "the workbook has cells without a place; save it anew with a spreadsheet program"
-            )
-        row = self._row or "0"
-        if not _is_number(row):
-            raise _damaged("a row has no number")
-        self.rows = max(self.rows, int(place[2]), int(row[:_LONGEST_NUMBER]))
-        self.columns = max(self.columns, _column(place[1]))
-
-
-def _local(name: str) -> str:
-    return name.rpartition(":")[2]
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal()
-
-
-def _column(letters: str) -> int:
-    number = 0
-    for letter in letters.upper():
-        number = 26 * number + ord(letter) - ord("A") + 1
-    return number
-
-
-class _OdsExtent:
-    """How far the filled cells of an ODS document reach, and their text, repetitions counted."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.columns = 0
-        self.bytes = 0
-        self._row = 0
-        self._column = 0
-        self._row_repeated = 1
-        self._cell_repeated = 0
-        self._row_bytes = 0
-        self._is_row_filled = False
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        local = _local(name)
-        if local == "table":
-            self._row = 0
-        elif local == "table-row":
-            self._row_repeated = _times(attributes, "number-rows-repeated")
-            self._column = self._cell_repeated = self._row_bytes = 0
-            self._is_row_filled = False
-        elif local in ("table-cell", "covered-table-cell"):
-            self._cell_repeated = _times(attributes, "number-columns-repeated")
-            self._column += self._cell_repeated
-            if any(_local(key) == "value-type" for key in attributes):
-                self._fill(sum(map(len, attributes.values())))
-        elif local in ("s", "tab"):
-            self._fill(_times(attributes, "c"))
-
-    def text(self, text: str) -> None:
-        if text.strip():
-            self._fill(len(text.encode()))
-
-    def end(self, name: str) -> None:
-        if _local(name) == "table-row":
-            self._row += self._row_repeated
-            self.bytes += self._row_bytes * self._row_repeated
-            self._cell_repeated = 0
-            if self._is_row_filled:
-                self.rows = max(self.rows, self._row)
-
-    def _fill(self, size: int) -> None:
-        if self._cell_repeated:
-            self._is_row_filled = True
-            self._row_bytes += size * self._cell_repeated
-            self.columns = max(self.columns, self._column)
-
-
-def _times(attributes: dict[str, str], wanted: str) -> int:
-    """How often; the most where attributes differ in their prefixes alone."""
-    times = [value for key, value in attributes.items() if _local(key) == wanted]
-    if not all(map(_is_number, times)):
-        raise _damaged("something is repeated an unclear number of times")
-    return max((int(value[:_LONGEST_NUMBER]) for value in times), default=1)

@@ -24,7 +24,7 @@ class Measured:
 
     Attributes:
         groups: per seed, answer -> theme and answer -> sub-theme.
-        cpu_seconds: from the start of the interpreter to the themes of the first seed.
+        cpu_seconds: from the start of the interpreter to the named themes of the first seed.
         peak_mib: of the process' resident memory until then.
     """
 
@@ -34,13 +34,26 @@ class Measured:
 
 
 def run(
-    texts: Sequence[str], questions: Sequence[str], seeds: Sequence[int], **parameters: Any
+    texts: Sequence[str],
+    questions: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    with_verdicts: bool = True,
+    **parameters: Any,
 ) -> Measured:
-    """Analyse `texts` in a new process, once per seed; `parameters` are those of the payload."""
+    """Analyse `texts` in a new process, once per seed; `parameters` are those of the payload.
+
+    Args:
+        with_verdicts: as a job does, or without its lists of words that judge and name nothing.
+
+    Raises:
+        subprocess.CalledProcessError: there was nothing to analyse; the process has said so.
+    """
     task = {
         "texts": list(texts),
         "questions": list(questions),
         "seeds": list(seeds),
+        "with_verdicts": with_verdicts,
         "parameters": parameters,
     }
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -63,15 +76,23 @@ def peak_mib() -> float:
 
 
 def _main() -> None:
+    from app.domain.errors import DatasetError  # noqa: PLC0415 - counted, not run's
     from app.pipelines.thematic.parameters import Parameters  # noqa: PLC0415 - counted, not run's
     from benchmarks.themes import stages  # noqa: PLC0415
 
     task = json.load(sys.stdin)
-    answers = stages.ready(task["texts"], task["questions"])
-    groups = []
+    try:
+        answers = stages.ready(task["texts"], task["questions"])
+    except DatasetError as error:
+        raise SystemExit(str(error)) from error
+    groups: list[stages.Groups] = []
     cpu_seconds = peak = 0.0
     for seed in task["seeds"]:
-        groups.append(stages.groups(answers, Parameters(seed=seed, **task["parameters"])))
+        parameters = Parameters(seed=seed, **task["parameters"])
+        found = stages.find(answers, parameters, with_verdicts=task["with_verdicts"])
+        if not groups:
+            stages.name(answers, found)
+        groups.append(stages.groups(answers, found))
         cpu_seconds = cpu_seconds or time.process_time()
         peak = peak or peak_mib()
     measured = Measured([dataclasses.asdict(each) for each in groups], cpu_seconds, peak)

@@ -1,9 +1,11 @@
 """CPU-seconds and memory of the whole analysis without an LLM, by the number of answers.
 
-    python -m benchmarks.themes.scaling [--sizes 500,5000,20000,50000]
+    python -m benchmarks.themes.scaling [--sizes 500,5000,20000,50000] [--joined 1]
 
 The answers are patients' real ones drawn again and again, each word left out with a probability
-of one tenth, so that nearly all are unique; each size is analysed in a process of its own.
+of one tenth: about half of 50,000 are unique then, as the table shows, and work grows with these.
+With `--joined 2` each is made of two, and nearly all are unique. Each size is analysed in a process
+of its own.
 """
 
 import argparse
@@ -29,11 +31,14 @@ from benchmarks.themes.labelled import read
 WORD_DROPOUT = 0.1
 
 
-def answers(count: int, seed: int = 0) -> list[str]:
-    """So many answers, made of those of nhs-fft."""
+def answers(count: int, joined: int = 1, seed: int = 0) -> list[str]:
+    """So many answers, each made of so many of nhs-fft."""
     draw = random.Random(seed)  # noqa: S311 - no secret
     originals = read(SETS[0].file, text_column="text", label_column="label").texts
-    return [_thinned(draw.choice(originals), draw) for _ in range(count)]
+    return [
+        " ".join(_thinned(draw.choice(originals), draw) for _ in range(joined))
+        for _ in range(count)
+    ]
 
 
 def _thinned(text: str, draw: random.Random) -> str:
@@ -133,10 +138,10 @@ class Forgetful:
         raise AssertionError(dataset_id, columns)
 
 
-def _child(size: int) -> None:
+def _child(size: int, joined: int) -> None:
     from app.pipelines.thematic.pipeline import ThematicAnalysis  # noqa: PLC0415 - counted
 
-    texts = answers(size)
+    texts = answers(size, joined)
     began = time.process_time()
     context = Forgetful()
     payload = {"answers": texts, "question": "How could we improve?", "mode": "keywords"}
@@ -156,17 +161,19 @@ def main() -> None:
     """Print the table, as Markdown."""
     parser = argparse.ArgumentParser(description="What the analysis costs by size.")
     parser.add_argument("--sizes", default="500,5000,20000,50000")
+    parser.add_argument("--joined", type=int, default=1, help="real answers to one (default 1)")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        _child(given.child)
+        _child(given.child, given.joined)
         return
     show_machine()
     print("| answers | unique | themes | CPU-s | MiB | embed | discover | largest checkpoint |")
     print("|---|---|---|---|---|---|---|---|")
     for size in map(int, given.sizes.split(",")):
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.themes.scaling", "--child", str(size)],
+            [sys.executable, "-m", "benchmarks.themes.scaling", "--child", str(size),
+             "--joined", str(given.joined)],
             stdout=subprocess.PIPE, text=True, check=True, cwd=measured.ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )  # fmt: skip

@@ -1,14 +1,15 @@
-"""The analysis' own stages on labelled answers: prepare and embed once, discover for each seed."""
+"""The analysis' own stages on labelled answers: prepare, embed, discover once per seed, name."""
 
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.pipelines.thematic import discover, embed, prepare
+from app.pipelines.thematic import discover, embed, label, load, prepare
 from app.pipelines.thematic.load import Answers
 from app.pipelines.thematic.parameters import Parameters, Redact
 from app.pipelines.thematic.parts import Span
+from app.pipelines.thematic.people import People
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,15 +17,17 @@ class Ready:
     """Answers up to the point where themes are looked for.
 
     Attributes:
-        texts: each once.
+        prepared: the texts, each once.
+        question: all that was asked.
         spans: answer -> the texts that it says, none for a non-answer.
         people: text -> how many say it.
         embedded: the texts' vectors.
     """
 
-    texts: list[str]
+    prepared: prepare.Prepared
+    question: str | None
     spans: list[list[Span]]
-    people: list[int]
+    people: People
     embedded: embed.Embedded
 
 
@@ -46,46 +49,65 @@ async def unheard(done: float, message: str) -> None:
 def ready(texts: Sequence[str], questions: Sequence[str] = (), backend: str = "auto") -> Ready:
     """Prepare the answers, each under its own question, and embed them."""
     asked: list[str | None] = [*dict.fromkeys(questions)] or [None]
+    column_of = {question: column for column, question in enumerate(asked)}
     answers = Answers(
         ids=[str(row) for row in range(len(texts))],
         texts=list(texts),
         groups={},
         columns=[str(column) for column in range(len(asked))],
         questions=asked,
-        column_of=[asked.index(question) for question in questions] or [0] * len(texts),
+        column_of=[column_of[question] for question in questions] or [0] * len(texts),
         source={},
     )
     prepared = prepare.prepare(answers, Redact())
     return Ready(
-        texts=prepared.texts,
+        prepared=prepared,
+        question=load.asked(answers),
         spans=prepare.spans(answers, prepared),
         people=prepare.people(prepared),
         embedded=asyncio.run(embed.embed(prepared.texts, backend, unheard)),
     )
 
 
-def groups(answers: Ready, parameters: Parameters) -> Groups:
-    """The themes of the answers, and the sub-themes within them."""
-    found = asyncio.run(
-        discover.discover(answers.embedded, answers.people, parameters, unheard, answers.texts)
+def find(
+    answers: Ready, parameters: Parameters, *, with_verdicts: bool = True
+) -> discover.Discovered:
+    """The themes, with the lists of words that judge and name nothing, or by vectors alone."""
+    texts = answers.prepared.texts if with_verdicts else []
+    return asyncio.run(
+        discover.discover(answers.embedded, answers.people, parameters, unheard, texts)
     )
+
+
+def name(answers: Ready, found: discover.Discovered) -> label.Labels:
+    """Keywords and names by keywords."""
+    return label.label(answers.prepared, answers.people, found, answers.question)
+
+
+def groups(answers: Ready, found: discover.Discovered) -> Groups:
+    """The theme of each answer, and the sub-theme within it."""
+    texts = answers.prepared.texts
     finer = [
         subtheme if subtheme >= 0 or theme < 0 else len(found.parent_of) + theme
         for theme, subtheme in zip(found.theme_of, found.subtheme_of, strict=True)
     ]
-    themes = [_most_of(spans, found.theme_of) for spans in answers.spans]
+    themes = [_most_of(spans, found.theme_of, texts) for spans in answers.spans]
     return Groups(
         themes=themes,
         subthemes=[
-            _most_of([span for span in spans if found.theme_of[span.text] == theme], finer)
+            _most_of(
+                [span for span in spans if found.theme_of[span.text] == theme],
+                finer,
+                texts,
+            )
             for spans, theme in zip(answers.spans, themes, strict=True)
         ],
     )
 
 
-def _most_of(spans: Sequence[Span], group_of: Sequence[int]) -> int:
+def _most_of(spans: Sequence[Span], group_of: Sequence[int], texts: Sequence[str]) -> int:
     size: Counter[int] = Counter()
     for span in spans:
         if group_of[span.text] >= 0:
-            size[group_of[span.text]] += span.end - span.start
+            size[group_of[span.text]] += len(texts[span.text])
     return size.most_common(1)[0][0] if size else -1

@@ -205,7 +205,16 @@ PERSONAL_NAMES = [
     "First Name",
     "Surname",
     "IP Address",
+    "IP",
+    "User IP",
+    "userIp",
+    "client_ip_addr",
+    "IPv4 address",
     "Latitude",
+    "Latitude (deg)",
+    "LocationLongitude",
+    "GPS coordinates",
+    "lat",
     "Postcode",
     "Date of birth",
     "What is your name?",
@@ -252,6 +261,11 @@ HARMLESS_NAMES = [
     "Which of these? [Website]",
     "What could be better? - Phone service",
     "Hotel",
+    "Shipping",
+    "Trip",
+    "VoIP",
+    "What do you think of our IP policy?",
+    "Latitude that staff give you at work",
 ]
 
 
@@ -276,6 +290,9 @@ def test_columns_that_identify_nobody_are_kept(name: str) -> None:
         ("07700 900123", "+44 (0)20 7946 0018", ""),
         ("(555) 123-4567", "555-123-4567", "1 555 123 4567"),
         ("030/1234567", "0049 30 1234567", "no"),
+        ("192.168.0.1", "2001:db8::ff00:42:8329", "unknown"),
+        ("10.0.0.1:51324", "203.0.113.7, 10.0.0.1", ""),
+        ("51.50123,-0.14123", "(48.85661; 2.35222)", ""),
     ],
 )
 def test_columns_of_addresses_and_numbers_are_dropped_and_listed(cells: tuple[str, ...]) -> None:
@@ -293,6 +310,8 @@ def test_columns_of_addresses_and_numbers_are_dropped_and_listed(cells: tuple[st
         ("a@b.example", "write to me: c@d.example", "call 07700 900123"),
         ("51.5012345", "-0.1412345", "1,234,567.89"),
         ("10-15", "100-200-3000", "0.123456789"),
+        ("1.2.3", "1.2", "3.4.5.6.7"),
+        ("4,5", "3.5, 4.5", "1.234,5"),
         ("", "", ""),
     ],
 )
@@ -423,6 +442,13 @@ def test_padding_is_forgiven() -> None:
     [
         (b"", "line 1: the file is empty"),
         (b" \n\n", "line 1: the file is empty"),
+        (b'""', "line 1: the file is empty"),
+        (b'"\n\n"', "line 1: the file is empty"),
+        (b"sep=;\n", "line 1: the file is empty"),
+        (
+            "a\ncaf\u00e9 \u00fcn\u00ef\n".encode() + b"bad \xe9 byte\n",
+            "line 3: byte 18 is not valid",
+        ),
         (b"a,b\n1,\x00\n", "line 2: a zero byte"),
         (codecs.BOM_UTF8 + b"a\nb\n\xff", "line 3: byte 4 is not valid utf-8"),
         (b"a\n\x81", "line 2: byte 2 is not valid cp1252"),
@@ -441,6 +467,17 @@ def test_padding_is_forgiven() -> None:
 def test_what_cannot_be_read_is_said_with_its_line(data: bytes, said: str) -> None:
     with pytest.raises(DatasetError, match=said):
         read_table(data)
+
+
+@pytest.mark.parametrize("data", [b"a\nb\n", b'""', b'[{"a": "b"}]'])
+def test_fewer_than_no_header_rows_are_refused(data: bytes) -> None:
+    with pytest.raises(DatasetError, match="-1 header rows"):
+        read_table(data, header_rows=-1)
+
+
+def test_the_encoding_of_a_file_with_a_stray_byte_can_be_given() -> None:
+    data = "text\ncaf\u00e9 \u00fc\n".encode() + b"\xe9\n"
+    assert read_table(data, encoding="cp1252").rows[-1] == {"text": "\u00e9"}
 
 
 def test_a_line_is_counted_through_cells_of_several_lines() -> None:

@@ -1,11 +1,17 @@
 import re
 import struct
 import time
+import tracemalloc
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pytest
 from datasets.workbooks import (
     archive,
     links_of,
+    lying,
     ods,
     ods_row,
     ods_text,
@@ -226,13 +232,47 @@ def test_a_bomb_is_refused_packed(monkeypatch: pytest.MonkeyPatch) -> None:
         read_table(book)
 
 
-def test_a_bomb_that_lies_about_its_size_is_refused() -> None:
-    book = bytearray(archive({"xl/workbook.xml": b"<" + b"0" * 1_000_000}))
-    for mark, offset in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
-        at = book.index(mark) + offset
-        book[at : at + 4] = struct.pack("<I", 10)
-    with pytest.raises(DatasetError, match="damaged"):
-        read_table(bytes(book))
+@pytest.mark.parametrize(
+    ("packing", "said"),
+    [
+        (zipfile.ZIP_DEFLATED, "damaged"),
+        (zipfile.ZIP_BZIP2, "packed in a way"),
+        (zipfile.ZIP_LZMA, "packed in a way"),
+    ],
+)
+def test_a_bomb_that_lies_about_its_size_is_refused_in_little_memory(
+    packing: int, said: str
+) -> None:
+    book = lying(archive({"xl/workbook.xml": b"<" + b"0" * 50_000_000}, packing), 10)
+    with peak() as memory, pytest.raises(DatasetError, match=said):
+        read_table(book)
+    assert memory.most < 3_000_000
+
+
+def test_a_long_directory_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    book = archive({f"{number}": "" for number in range(20_000)})
+    monkeypatch.setattr(reading, "MAX_ENTRIES", 100)
+    with peak() as memory, pytest.raises(DatasetError, match="or 100 files"):
+        read_table(book)
+    assert memory.most < 1_000_000
+
+
+@dataclass
+class Peak:
+    most: int = 0
+    """Bytes."""
+
+
+@contextmanager
+def peak() -> Iterator[Peak]:
+    """The most memory that Python and zlib take within."""
+    memory = Peak()
+    tracemalloc.start()
+    try:
+        yield memory
+    finally:
+        memory.most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
 
 
 def test_an_archive_with_a_wrong_directory_is_damaged() -> None:

@@ -1,6 +1,7 @@
 """Workbooks made by hand, sound and hostile ones."""
 
 import io
+import struct
 import zipfile
 from collections.abc import Mapping
 from typing import Final
@@ -15,12 +16,21 @@ _DATES: Final = (
 )
 
 
-def archive(entries: Mapping[str, str | bytes]) -> bytes:
+def archive(entries: Mapping[str, str | bytes], packing: int = zipfile.ZIP_DEFLATED) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+    with zipfile.ZipFile(file, "w", packing) as packed:
         for name, content in entries.items():
             packed.writestr(name, content)
     return file.getvalue()
+
+
+def lying(archive_of_one: bytes, stated_bytes: int) -> bytes:
+    """An archive whose one entry claims to unpack to so many bytes."""
+    book = bytearray(archive_of_one)
+    for mark, offset in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
+        at = book.index(mark) + offset
+        book[at : at + 4] = struct.pack("<I", stated_bytes)
+    return bytes(book)
 
 
 def replaced(book: bytes, ending: str, content: bytes) -> bytes:

@@ -45,6 +45,52 @@ def test_a_missing_column_is_named(survey: Path) -> None:
         read(survey, text_column="text", label_column="codes")
 
 
+def written(path: Path, *rows: list[str]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["text", "label"], *rows])
+    return path
+
+
+def test_cells_that_are_missing_or_long_are_read(tmp_path: Path) -> None:
+    path = written(tmp_path / "odd.csv", ["short"], [], ["long " * 40_000, "a"], ["fine", "b"])
+    rows = read(path, text_column="text", label_column="label")
+    assert rows.labels == [[], ["a"], ["b"]]
+    assert rows.left_out() == {"without_label": 1, "several_labels": 0, "rare_label": 0}
+
+
+def test_labels_may_hold_what_joins_others(tmp_path: Path) -> None:
+    path = written(tmp_path / "odd.csv", ["x", "Fees|charges"], ["y", "a;b"], ["z", "c/d"])
+
+    def labels(**given: str) -> list[list[str]]:
+        return read(path, text_column="text", label_column="label", **given).labels
+
+    assert labels() == [["Fees", "charges"], ["a", "b"], ["c/d"]]
+    assert labels(joined_by="") == [["Fees|charges"], ["a;b"], ["c/d"]]
+    assert labels(joined_by="/]") == [["Fees|charges"], ["a;b"], ["c", "d"]]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"id,text\n", "no column 'label'; there is id, text"),
+        (b"", "no column 'text'; there is "),
+        (b"text,label\n", "no row has exactly one label"),
+        (b"text,label\na,\xff\n", "cannot be read"),
+        (b"text,label\nn/a,x\nNo comment,y\n", "nothing to analyse: 2 rows"),
+        (None, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_scored_is_said(tmp_path: Path, content: bytes | None, said: str) -> None:
+    path = tmp_path / "odd.csv"
+    if content is not None:
+        path.write_bytes(content)
+    command = [sys.executable, "-m", "benchmarks.themes", str(path)]
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_the_command_writes_scores_and_costs(survey: Path, tmp_path: Path, seeds: int) -> None:
     out = tmp_path / "out.json"
@@ -54,9 +100,10 @@ def test_the_command_writes_scores_and_costs(survey: Path, tmp_path: Path, seeds
     subprocess.run([sys.executable, *command], check=True, cwd=ROOT)
     scores = json.loads(out.read_text(encoding="utf-8"))
     assert {"themes", "subthemes", "cpu_seconds", "peak_mib"} <= scores.keys()
-    assert scores.keys() - {"rows", "labels", "seeds"} == {
+    assert scores.keys() - {"rows", "labels", "seeds", "left_out"} == {
         "themes", "subthemes", "cpu_seconds", "peak_mib"
     }  # fmt: skip
+    assert scores["left_out"] == {"without_label": 1, "several_labels": 1, "rare_label": 1}
     assert scores["themes"].keys() & scores["subthemes"].keys() >= SCORES
     assert scores["themes"]["purity"] > 0.9
     assert scores["themes"]["unassigned"] == pytest.approx(1 / 61, abs=1e-4)

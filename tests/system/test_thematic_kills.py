@@ -1,4 +1,8 @@
-"""A thematic analysis that is killed inside every stage: nothing finished is done or paid again."""
+"""A thematic analysis that is killed inside every stage: nothing finished is done or paid again.
+
+In mode `full` the model judges stances together with themes, so the stage `stance` asks in mode
+`name` alone. Killed is at both ends of each stage, and between the calls of those that ask most.
+"""
 
 import json
 import os
@@ -8,28 +12,30 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
-from support.fake_llm import FakeLLM
+from support.fake_llm import Call, FakeLLM, Held
 from support.processes import living
 from support.service import Service, wait_until
 from support.sql import attempts, holding, insert_job, make_due, rows, value
 from system.conftest import Start
+from thematic.coder import good, stage
 from thematic.surveys import topics
 
 from app.pipelines.thematic.pipeline import STAGES
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)  # some twenty attempts, each a process that loads a model
 
 LLM_STAGES: Final = ("name", "review", "assign", "insights")
 # The last stage has no checkpoint: its outcome is the job's result.
 KEPT_STAGES: Final = tuple(STAGES)[:-1]
 LAST_STAGE: Final = tuple(STAGES)[-1]
-PAYLOAD: Final = {
+FULL: Final = {
     "answers": topics(each=30),
     "id_column": "id",
     "mode": "full",
     "stance": True,
     "max_themes": 4,
 }
+NAME: Final = {**FULL, "mode": "name"}
 
 # A session that waits here has done its write and not committed it.
 GATE: Final = (
@@ -61,15 +67,15 @@ where datname = current_database() and wait_event_type = 'Lock' and wait_event =
 
 @pytest.fixture
 def llm() -> Iterator[FakeLLM]:
-    with FakeLLM() as server:
+    with FakeLLM(good) as server:
         yield server
 
 
 @contextmanager
-def closed_gate(url: str, place: str, stage: str) -> Iterator[None]:
+def closed_gate(url: str, place: str, at: str) -> Iterator[None]:
     """Whoever writes about this stage waits before its commit; at the end it is rolled back."""
     with holding(url, "select pg_advisory_xact_lock(4711)"):
-        rows(url, "insert into gate values ($1, $2)", place, stage)
+        rows(url, "insert into gate values ($1, $2)", place, at)
         try:
             yield
         finally:
@@ -91,25 +97,74 @@ def new_job(url: str, payload: dict[str, Any], max_attempts: int) -> str:
     return job_id
 
 
-def kill_at(url: str, job_id: str, place: str, stage: str) -> None:
+def kill_at(url: str, job_id: str, place: str, at: str) -> None:
     """Let the next attempt come to this write, and kill its process there."""
-    with closed_gate(url, place, stage):
-        made = len(attempts(url, job_id))
+    made = len(attempts(url, job_id))
+    with closed_gate(url, place, at):
         make_due(url, job_id)
-        wait_until(lambda: rows(url, AT_GATE), f"{place} of {stage}", 60)
-        [*_, attempt] = attempts(url, job_id)
-        assert attempt["pid"] is not None
-        os.kill(attempt["pid"], signal.SIGKILL)
-        wait_until(lambda: not living({attempt["pid"]}), "death of the worker")
-    wait_until(lambda: attempts(url, job_id)[-1]["ended_at"], "end of the attempt")
-    assert len(attempts(url, job_id)) >= made
+        wait_until(lambda: rows(url, AT_GATE), f"{place} of {at}", 60)
+        kill(url, job_id)
+    await_end(url, job_id, made + 1)
+
+
+def kill(url: str, job_id: str) -> None:
+    """Kill the process of the attempt that is under way."""
+    [*_, attempt] = attempts(url, job_id)
+    assert attempt["pid"] is not None
+    os.kill(attempt["pid"], signal.SIGKILL)
+    wait_until(lambda: not living({attempt["pid"]}), "death of the worker")
+
+
+def await_end(url: str, job_id: str, made: int) -> None:
+    """Wait until so many attempts are over; no other one begins before `make_due`."""
+    wait_until(lambda: ended(url, job_id) == made, "end of the attempt")
+    rows(url, "update haulage.jobs set run_at = 'infinity' where id::text = $1", job_id)
+    assert len(attempts(url, job_id)) == made
+
+
+def ended(url: str, job_id: str) -> int:
+    """Attempts that are over."""
+    return sum(attempt["ended_at"] is not None for attempt in attempts(url, job_id))
+
+
+def kill_between_calls(url: str, job_id: str, llm: FakeLLM, asking: str, after: int) -> None:
+    """Kill the next attempt once so many calls of a stage are answered and others under way."""
+    answered = 0
+    answerable: list[Call] = []  # those that arrived before the server held them
+
+    def answer(request: Any) -> Any:
+        nonlocal answered
+        answered += stage(request) == asking
+        if answered == after and not answerable:
+            llm.always = Held()
+            answerable.extend(llm.calls)
+        return good(request)
+
+    def are_others_held() -> bool:
+        return 0 < len(answerable) < len(llm.calls) and all(call.is_finished for call in answerable)
+
+    llm.answer = answer
+    made = len(attempts(url, job_id))
+    make_due(url, job_id)
+    wait_until(are_others_held, f"calls of {asking}", 60)
+    wait_until(lambda: paid(url, job_id) == llm.finished.total(), "calls to be kept")
+    kill(url, job_id)
+    await_end(url, job_id, made + 1)
+    wait_until(lambda: llm.under_way == 0, "end of the calls")
+    llm.answer, llm.always = good, None
+
+
+def paid(url: str, job_id: str) -> int:
+    """Calls that the job has counted as its own."""
+    query = "select coalesce(sum(calls), 0) from haulage.usage where job_id::text = $1"
+    return int(value(url, query, job_id))
 
 
 def analysed_anew(service: Service, url: str, payload: dict[str, Any]) -> dict[str, Any]:
     """The result of a job that nobody disturbs and that finds no answer kept."""
     rows(url, "delete from haulage.call_cache")
     job_id = service.enqueue(payload, "thematic")
-    assert service.wait_for_end(job_id)["status"] == "completed"
+    assert service.wait_for_end(job_id, 120)["status"] == "completed"
     result: dict[str, Any] = service.result(job_id)
     return result
 
@@ -123,31 +178,56 @@ def test_a_job_killed_inside_every_stage_pays_for_no_call_twice_and_ends_as_if_u
 ) -> None:
     for statement in GATE:
         rows(database_url, statement)
-    places = [
-        (place, stage) for stage in KEPT_STAGES for place in ("job_events", "job_checkpoints")
-    ]
+    places = [(place, at) for at in KEPT_STAGES for place in ("job_events", "job_checkpoints")]
     # A stage's milestone comes after the commit of the checkpoint before it.
     places += [("job_events", LAST_STAGE), ("job_results", "result")]
-    job_id = new_job(database_url, PAYLOAD, max_attempts=len(places) + 1)
+    job_id = new_job(database_url, FULL, max_attempts=len(places) + 1)
     with start(llm_base_url=llm.url, llm_model="fake") as service:
         calls: dict[str, int] = {}
-        for place, stage in places:
+        for place, at in places:
             before = llm.finished.total()
-            kill_at(database_url, job_id, place, stage)
+            kill_at(database_url, job_id, place, at)
             if place == "job_checkpoints":
-                calls[stage] = llm.finished.total() - before
-        make_due(database_url, job_id)
-        assert service.wait_for_end(job_id)["status"] == "completed"
-
-        assert all(calls[stage] > 0 for stage in LLM_STAGES), calls
-        assert llm.repeated == []
-        paid = value(
-            database_url, "select sum(calls) from haulage.usage where job_id::text = $1", job_id
-        )
-        assert paid == llm.finished.total()
-        result = service.result(job_id)
-        assert result["usage"]["llm_calls"] == paid
-        undisturbed = analysed_anew(service, database_url, PAYLOAD)
-    assert without_usage(result) == without_usage(undisturbed)
+                calls[at] = llm.finished.total() - before
+        assert all(calls[at] > 0 for at in LLM_STAGES), calls
+        is_as_if_undisturbed(service, database_url, llm, job_id, FULL)
     outcomes = [attempt["outcome"] for attempt in attempts(database_url, job_id)]
     assert outcomes == ["failed"] * len(places) + ["completed"]
+
+
+def test_a_job_killed_where_stances_are_asked_for_pays_for_no_call_twice(
+    start: Start, database_url: str, llm: FakeLLM
+) -> None:
+    for statement in GATE:
+        rows(database_url, statement)
+    job_id = new_job(database_url, NAME, max_attempts=4)
+    with start(llm_base_url=llm.url, llm_model="fake") as service:
+        kill_at(database_url, job_id, "job_events", "stance")
+        before = llm.finished.total()
+        kill_between_calls(database_url, job_id, llm, "stance", after=2)
+        kill_at(database_url, job_id, "job_checkpoints", "stance")
+        assert llm.finished.total() > before + 2
+        is_as_if_undisturbed(service, database_url, llm, job_id, NAME)
+
+
+@pytest.mark.parametrize(("asking", "after"), [("name", 1), ("assign", 1), ("assign", 22)])
+def test_a_job_killed_between_the_calls_of_a_stage_pays_for_none_twice(
+    start: Start, database_url: str, llm: FakeLLM, asking: str, after: int
+) -> None:
+    job_id = new_job(database_url, FULL, max_attempts=2)
+    with start(llm_base_url=llm.url, llm_model="fake") as service:
+        kill_between_calls(database_url, job_id, llm, asking, after)
+        is_as_if_undisturbed(service, database_url, llm, job_id, FULL)
+
+
+def is_as_if_undisturbed(
+    service: Service, url: str, llm: FakeLLM, job_id: str, payload: dict[str, Any]
+) -> None:
+    """Let the job end; it has paid for each call once, and its result is an undisturbed one's."""
+    make_due(url, job_id)
+    assert service.wait_for_end(job_id, 120)["status"] == "completed"
+    assert llm.repeated == []
+    assert paid(url, job_id) == llm.finished.total()
+    result = service.result(job_id)
+    assert result["usage"]["llm_calls"] == llm.finished.total()
+    assert without_usage(result) == without_usage(analysed_anew(service, url, payload))

@@ -1,5 +1,6 @@
 import asyncio
 import itertools
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -176,6 +177,52 @@ def test_what_no_link_joins_is_joined_by_nearness_where_it_must_be() -> None:
     vectors = np.repeat(np.array([[0.0], [5.0], [1.0], [5.5]], dtype=np.float32), 2, axis=0)
     assert graph.join(links, labels, vectors, 1.0, 4).tolist() == [0, 1, 2, 3]
     assert graph.join(links, labels, vectors, 1.0, 2).tolist() == [0, 1, 0, 1]
+
+
+def test_more_communities_than_are_weighed_in_pairs_take_little_memory() -> None:
+    texts = np.arange(9_000)
+    links = sparse.csr_matrix((np.ones(9_000), (texts, texts ^ 1)))
+    vectors = np.random.default_rng(0).standard_normal((9_000, 8)).astype(np.float32)
+    tracemalloc.start()
+    joined = graph.join(links, texts // 2, vectors, 1.0, 15)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert set(joined.tolist()) == set(range(15))
+    assert peak < 300 * 1024**2
+
+
+def test_small_communities_go_with_what_they_are_nearest_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(5)
+    block = rng.integers(0, 4, 60)  # that a community of five texts is in, by its links
+    labels = np.repeat(np.arange(60), 5)
+    of_text = block[labels]
+    weights = np.where(of_text[:, None] == of_text, rng.random((300, 300)), 0.0)
+    # The last ten have links within themselves alone, and only their vectors tell the block.
+    weights = (weights + weights.T) * (labels[:, None] < 50) * (labels < 50)
+    weights += 3.0 * (labels[:, None] == labels)
+    links = sparse.csr_matrix(weights)
+    vectors = np.eye(4, dtype=np.float32)[of_text]
+    vectors += 0.01 * rng.standard_normal((300, 4)).astype(np.float32)
+    whole = graph.join(links, labels, vectors, 1.0, 4)
+    assert adjusted_rand_score(whole, block) == 1.0
+    for most in (59, 45):
+        monkeypatch.setattr(graph, "MOST_COMMUNITIES", most)
+        bounded = graph.join(links, labels, vectors, 1.0, 4)
+        assert adjusted_rand_score(bounded, block) == 1.0
+        apart = graph.join(links, labels, vectors, 1.0, 4, apart=[7, 51])
+        assert apart[7] != apart[51]
+
+
+def test_communities_without_links_stay_in_no_group_when_there_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(graph, "MOST_COMMUNITIES", 3)
+    links = sparse.csr_matrix(np.diag([1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0]))
+    vectors = np.array([[0.0], [9.0], [5.0], [0.1], [9.1], [5.0], [0.2]], dtype=np.float32)
+    joined = graph.join(links, np.arange(7), vectors, 1.0, 2)
+    assert joined.tolist() == [0, 1, -1, 0, 1, -1, 0]
 
 
 class Counted(np.ndarray[Any, Any]):

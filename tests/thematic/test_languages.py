@@ -40,6 +40,14 @@ def test_too_little_text_is_not_guessed_at(text: str) -> None:
     assert language(text) == UNDETERMINED
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["façade et prêt me", "prêt de garçon ne", "lui de bête commerçant", "façade de tête il"],
+)
+def test_evidence_that_just_reaches_the_threshold_does(text: str) -> None:
+    assert language(text) == "fr"
+
+
 def test_english_surveys_are_english() -> None:
     texts = [row["text"] for row in [*nhs_rows(), *banking_rows()]]
     told = [code for code in map(language, texts) if code != UNDETERMINED]

@@ -40,6 +40,15 @@ def test_a_cut_leaves_slices_whole() -> None:
     assert cut(text, whole)[0] == (0, 460)
 
 
+def test_white_space_makes_no_answer_long_and_no_part_short() -> None:
+    padded = "Parking was bad." + "\n" * 1_500 + "Thanks to the nurse."
+    assert cut(padded) == [(0, len(padded))]
+    spaced = "".join(f"{SENTENCE}{' ' * 300}\r\n" for _ in range(40))
+    parts = [" ".join(spaced[start:end].split()) for start, end in cut(spaced)]
+    assert " ".join(parts) == " ".join(spaced.split())
+    assert all(PART // 2 <= len(part) <= PART + TAIL for part in parts)
+
+
 def test_any_answer_is_covered_without_gaps_by_a_bounded_number_of_parts() -> None:
     draw = random.Random(3)  # noqa: S311 - a repeatable variety of texts
     for _ in range(60):
@@ -55,20 +64,33 @@ def assigned(*themes: int, stance: list[str] | None = None, status: str = "") ->
     return Assigned(state, list(themes), 0.5 if themes else None, "llm", None, stance or [])
 
 
+def sizes(*sizes: int) -> list[str]:
+    """A text of each size."""
+    return ["x" * size for size in sizes]
+
+
 def test_a_short_answer_is_where_its_text_is() -> None:
     of = [assigned(3), assigned(1)]
-    assert joined([Span(1, 0, 9)], of) == (of[1], 1)
+    assert joined([Span(1, 0, 9)], of, sizes(9, 9)) == (of[1], 1)
 
 
 def test_the_primary_theme_of_a_long_answer_is_what_most_of_it_speaks_of() -> None:
     of = [assigned(1), assigned(2, 5), assigned()]
-    whole, home = joined([Span(0, 0, 300), Span(1, 300, 700), Span(2, 700, 1200)], of)
+    whole, home = joined(
+        [Span(0, 0, 300), Span(1, 300, 700), Span(2, 700, 1200)], of, sizes(300, 400, 500)
+    )
     assert (whole.status, whole.themes, home) == ("assigned", [2, 5, 1], 1)
+
+
+def test_blanks_weigh_nothing() -> None:
+    of = [assigned(1), assigned(2)]
+    whole, home = joined([Span(0, 0, 900), Span(1, 900, 1200)], of, sizes(20, 300))
+    assert (whole.themes, home) == ([2, 1], 1)
 
 
 def test_opposite_stances_to_one_theme_are_a_mixed_one() -> None:
     of = [assigned(1, stance=["positive"]), assigned(1, 2, stance=["negative", "neutral"])]
-    whole, _ = joined([Span(0, 0, 400), Span(1, 400, 700)], of)
+    whole, _ = joined([Span(0, 0, 400), Span(1, 400, 700)], of, sizes(400, 300))
     assert dict(zip(whole.themes, whole.stance, strict=True)) == {1: "mixed", 2: "neutral"}
 
 
@@ -102,11 +124,11 @@ def test_a_neutral_part_takes_nothing_from_the_stance_of_another(
 )
 def test_an_answer_without_themes_is_what_its_parts_are(statuses: list[str], expected: str) -> None:
     of = [assigned(status=status) for status in statuses]
-    whole, _ = joined([Span(0, 0, 400), Span(1, 400, 700)], of)
+    whole, _ = joined([Span(0, 0, 400), Span(1, 400, 700)], of, sizes(400, 300))
     assert whole.status == expected
 
 
 def test_a_part_that_failed_does_not_hide_the_theme_of_another() -> None:
     of = [assigned(status="failed"), assigned(4)]
-    whole, home = joined([Span(0, 0, 400), Span(1, 400, 700)], of)
+    whole, home = joined([Span(0, 0, 400), Span(1, 400, 700)], of, sizes(400, 300))
     assert (whole.status, whole.themes, whole.reason, home) == ("assigned", [4], None, 1)

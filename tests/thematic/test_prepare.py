@@ -57,6 +57,64 @@ def test_personal_data_are_masked(raw: str, expected: str, kinds: list[str]) -> 
     assert Mask(Redact()).holds_personal_data(raw) == bool(kinds)
 
 
+@pytest.mark.parametrize(
+    "number",
+    [
+        "030/1234567",
+        "0171/123 45 67",
+        "+49 (0)171/1234567",
+        "+32 475/10.20.30",
+        "06/12 34 56 78",
+        "01.23.45.67.89",
+        "+45 12 34 56 78",
+        "(020) 7946-0018",
+        "555-123-4567",
+        "555\u2013123\u20134567",
+        "555\u2011123\u20114567",
+        "020\u00a07946\u00a00018",
+        "+81-3-1234-5678",
+        "\uff10\uff13\uff0d\uff11\uff12\uff13\uff14\uff0d\uff15\uff16\uff17\uff18",
+        "07700900123",
+        "07700 900123 / 07700 900124",
+        "07700 900123 07700 900124 07700 900125 07700 900126",
+    ],
+)
+@pytest.mark.parametrize("around", ["ring {} now", "Tel.{}", "Ph:{}", "room7 {}pls", "it is {}"])
+def test_numbers_are_masked_however_they_are_written(around: str, number: str) -> None:
+    text, kinds = Mask(Redact())(clean(around.format(number)))
+    assert kinds == ["phones"]
+    assert re.search(r"\d", text.replace("room7 ", "")) is None
+    assert Mask(Redact()).holds_personal_data(around.format(number))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "here since 2023-01-01 12:00",
+        "from 12/03/2026 - 15/04/2026",
+        "from 12/03/26 to 15/04/26",
+        "food 10/10 10/10 9/10 4/5",
+        "95/100 90/100 80/100",
+        "in 2019/20 2020/21 2021/2022",
+        "at 10.30, 11.45, 12.15",
+    ],
+)
+def test_dates_and_marks_are_no_numbers_to_ring(text: str) -> None:
+    assert Mask(Redact())(text) == (text, [])
+
+
+@pytest.mark.parametrize("sign", ["@", "&#64;", "&amp;#64;", "&amp;amp;commat;"])
+def test_an_address_is_masked_however_often_it_was_escaped(sign: str) -> None:
+    assert prepared(f"write to jo{sign}example.org").texts == ["write to [email]"]
+
+
+@pytest.mark.parametrize("phrase", ["\u200b", "&shy;", " \ufeff "])
+def test_a_phrase_of_invisible_signs_masks_nothing(phrase: str) -> None:
+    found = prepared("the good, (x) foo!", redact=Redact(custom=("foo", phrase)))
+    assert found.texts == ["the good, (x) [redacted]!"]
+    assert prepared("fine, so!", redact=Redact(custom=(phrase,))).personal == []
+
+
 def test_masking_can_be_switched_off_by_kind() -> None:
     text = "jo@example.org or 07700 900123"
     assert Mask(Redact(emails=False))(text) == ("jo@example.org or [phone]", ["phones"])
@@ -158,6 +216,41 @@ def test_a_long_answer_is_several_texts_and_one_answer() -> None:
     assert said[1] == [(3, 0, 4)]
 
 
+PADDINGS = [
+    "\n" * 1_500,
+    " \t" * 900,
+    "\u200b" * 1_200,
+    "&nbsp;" * 400,
+    "-" * 900,
+    "\u00a0\n" * 800,
+]
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+def test_a_part_that_says_nothing_is_no_text(padding: str) -> None:
+    given = answers(
+        f"Parking is bad.{padding}Thanks to the nurse.",
+        f"{padding}{LONG_ANSWER}{padding}{LONG_ANSWER.upper()}{padding}",
+        f"{padding}The food was cold.",
+    )
+    found = prepare(given, Redact())
+    assert all(re.search(r"\w{3}", text) for text in found.texts)
+    assert not any("nbs" in text for text in found.texts)
+    first, second, third = spans(given, found)
+    assert len(first) <= 2
+    assert len(third) == 1
+    assert 4 <= len(second) <= 8
+    for text, start, end in second:
+        said = clean(given.texts[1][start:end])
+        assert said.casefold() == found.texts[text].casefold()
+    assert clean(given.texts[2][third[0].start :]) == "The food was cold."
+
+
+def test_escapes_make_no_answer_long() -> None:
+    assert prepared("Tea &amp; cake. " * 45).split == 0
+    assert prepared("Tea &amp; cake. " * 60).split == 1
+
+
 def test_a_non_answer_says_no_text() -> None:
     given = answers("n/a", "Fine")
     assert spans(given, prepare(given, Redact())) == [[], [(0, 0, 4)]]
@@ -180,7 +273,9 @@ def test_no_part_cuts_through_personal_data() -> None:
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("run", ["x", "1", "1 ", "a.", "!", "+(", " ", "a@", "\n", "a@b."])
+@pytest.mark.parametrize(
+    "run", ["x", "1", "1 ", "1/", "1" + " " * 99, "a.", "!", "+(", " ", "a@", "\n", "a@b.", "&amp;"]
+)
 def test_a_long_run_of_signs_takes_no_longer_than_other_texts(run: str) -> None:
     found = prepared("Fine", "See " + run * (100_000 // len(run)) + " there")
     assert found.texts[0] == "Fine"

@@ -23,7 +23,8 @@ def scores(name: str) -> dict[str, list[Scores]]:
     rows = next(labelled for labelled in SETS if labelled.name == name).rows()
     gold = [labels[0] for labels in rows.labels]
     answers = stages.ready(rows.texts, rows.questions)
-    groups = [stages.groups(answers, Parameters(seed=seed, max_themes=15)) for seed in SEEDS]
+    found = [stages.find(answers, Parameters(seed=seed, max_themes=15)) for seed in SEEDS]
+    groups = [stages.groups(answers, each) for each in found]
     return {
         "themes": [score(gold, each.themes) for each in groups],
         "subthemes": [score(gold, each.subthemes) for each in groups],

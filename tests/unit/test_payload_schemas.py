@@ -11,6 +11,7 @@ from app.pipelines.llm.interface import LLMSettings
 from app.pipelines.payloads import BUILT_IN
 from app.pipelines.thematic import checking, codes, parameters, reaching
 from app.pipelines.thematic.parameters import ParameterError, Request, parse_request
+from app.pipelines.thematic.reaching import EMBEDDING_KEYS
 from app.worker.loading import import_class
 
 THEMATIC = BUILT_IN["app.pipelines.thematic.pipeline:ThematicAnalysis"].payload_schema or {}

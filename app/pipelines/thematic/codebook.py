@@ -17,6 +17,7 @@ from app.pipelines.thematic.embed import Embedded
 from app.pipelines.thematic.label import Labels, Lexicon
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.parameters import Code, Parameters
+from app.pipelines.thematic.people import as_people
 from app.pipelines.thematic.prepare import Prepared
 
 LEAST_COSINE: Final = 0.25
@@ -93,11 +94,12 @@ async def suggest(
     report: Report,
 ) -> list[list[int]]:
     """New themes that the answers in none of the codes suggest: groups of texts, largest first."""
-    if sum(people[text] for text in others) < parameters.min_theme_size:
+    of_others = as_people(people).only(others)
+    if of_others.total < parameters.min_theme_size:
         return []
     found = await discover.discover(
         replace(embedded, vectors=embedded.vectors[list(others)]),
-        [people[text] for text in others],
+        of_others,
         replace(parameters, max_themes=min(SUGGESTIONS, parameters.max_themes)),
         report,
         [texts[text] for text in others],

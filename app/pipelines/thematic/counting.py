@@ -73,7 +73,7 @@ def tables(
     of_row: list[Assigned | None] = []
     home = []
     for said in spans(answers, prepared):
-        each, text = joined(said, of_text) if said else (None, -1)
+        each, text = joined(said, of_text, prepared.texts) if said else (None, -1)
         of_row.append(each)
         home.append(text)
     statuses = Counter(each.status for each in of_row if each is not None)

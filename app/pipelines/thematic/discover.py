@@ -20,6 +20,7 @@ from app.pipelines.thematic import graph, verdicts
 from app.pipelines.thematic.embed import Embedded
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.parameters import Parameters
+from app.pipelines.thematic.people import People, as_people
 
 NEIGHBOURS: Final = 15
 SEEDS: Final = 10
@@ -75,7 +76,7 @@ class Grain:
 
 async def discover(
     embedded: Embedded,
-    people: list[int],
+    people: Sequence[int],
     parameters: Parameters,
     report: Report,
     texts: Sequence[str] = (),
@@ -84,14 +85,16 @@ async def discover(
 
     Args:
         embedded: vectors of the unique texts.
-        people: how many rows say each text.
+        people: how many say each text; as `People`, which of them say several.
         parameters: `max_themes`, `min_theme_size`, `granularity` and `seed` matter here.
         report: told after each block of neighbours.
         texts: the unique texts, for those among them that are verdicts and nothing else: each
             kind of these is one sub-theme. Without them the vectors alone decide.
     """
     vectors = _unit(embedded.vectors.astype(np.float32))
-    at_most = min(parameters.max_themes, max(1, sum(people) // parameters.min_theme_size))
+    at_most = min(
+        parameters.max_themes, max(1, as_people(people).total // parameters.min_theme_size)
+    )
     if len(vectors) < SINGLE_THEME_BELOW or at_most == 1:
         alone = np.zeros(len(vectors), dtype=np.int64)
         return settle(vectors, alone, alone, people, 1)
@@ -157,13 +160,13 @@ def settle(
     vectors: NDArray[np.float32],
     coarse: NDArray[np.int64],
     fine: NDArray[np.int64],
-    people: list[int],
+    people: Sequence[int],
     min_size: int,
 ) -> Discovered:
     """Small groups to other, the rest numbered by size, and how well each holds together."""
-    weight = np.asarray(people)
-    theme_of = _by_size(coarse, weight, min_size)
-    subtheme_of = _by_size(np.where(theme_of >= 0, fine, -1), weight, min_size, within=theme_of)
+    everyone = as_people(people)
+    theme_of = _by_size(coarse, everyone, min_size)
+    subtheme_of = _by_size(np.where(theme_of >= 0, fine, -1), everyone, min_size, within=theme_of)
     parent_of = [int(theme_of[subtheme_of == sub][0]) for sub in range(subtheme_of.max() + 1)]
     score, cohesion, centres = _fit(vectors, theme_of)
     subscore, subcohesion, _ = _fit(vectors, subtheme_of)
@@ -183,7 +186,7 @@ def settle(
 
 def _by_size(
     labels: NDArray[np.int64],
-    weight: NDArray[np.int64],
+    people: People,
     min_size: int,
     within: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
@@ -192,9 +195,10 @@ def _by_size(
     A group that makes up the whole of what it lies within is no division and gets -1 as well.
     """
     ranked = []
+    sizes = people.by_group(labels.tolist())
     for label in range(int(labels.max()) + 1):
         members = np.flatnonzero(labels == label)
-        size = int(weight[members].sum())
+        size = sizes[label]
         if not len(members) or size < min_size:
             continue
         outer = int(within[members[0]]) if within is not None else 0

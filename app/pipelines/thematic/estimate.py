@@ -37,12 +37,12 @@ def estimate(
     themes = len(found.cohesion)
     length = sum(min(len(text), 600) for text in texts) / max(1, len(texts))
     questions = [(1, 0.0, 20.0), (1, 2.0 * _THEME * themes, float(_SENTENCES))]
-    if not parameters.codebook:
+    if themes and not parameters.codebook:
         questions.append(_naming(themes, len(found.parent_of), length))
         questions.append((1, float(_THEME * themes), 200.0))
-    if parameters.mode == "full":
+    if parameters.mode == "full" and themes:
         questions += _assigning(len(texts), themes, length, batch or by_model.BATCHES[0])
-    elif parameters.stance:
+    elif parameters.stance and themes:
         questions += _taking_stances(len(texts), length)
     total = Cost()
     for calls, shown, answered in questions:

@@ -39,6 +39,13 @@ def neighbour_graph(parts: Sequence[tuple[NDArray[np.int64], Vectors]]) -> Any:
     return links.maximum(links.T).tocsr()
 
 
+MOST_COMMUNITIES: Final = 2_000
+"""That are joined by weighing each two of them: seven matrices of them by them, 220 MB.
+
+Texts of people make hundreds; many texts from templates, linked in pairs, may make any number.
+"""
+
+
 def communities(graph: Any, resolution: float, seeds: Sequence[int]) -> Labels:
     """Consensus of Louvain runs (Blondel et al. 2008), one per seed.
 
@@ -77,12 +84,17 @@ def join(
     ends where no union raises it further, which is where the number of groups comes from. Where
     these are more than `at_most`, it goes on at the least loss among those that are linked, and
     then by Ward's criterion on the mean vectors. No two labels of `apart` come into one group.
+
+    Of more than `MOST_COMMUNITIES` the smallest first go with the one that each is nearest to.
     """
     between = _between(graph, labels)
     linked = np.flatnonzero(between.sum(axis=1))
     group = np.full(between.shape[0], -1, dtype=np.int64)
     if not len(linked):
         return group
+    if len(linked) > MOST_COMMUNITIES:
+        into = _into_larger(between, linked, labels, vectors, apart)
+        return join(graph, into[labels], vectors, resolution, at_most, apart)[into]
     share = between[linked][:, linked].toarray() / between.sum()
     ends = share.sum(axis=1)
     ties = share > 0
@@ -114,6 +126,55 @@ def join(
     return group
 
 
+def _into_larger(
+    between: Any, linked: Labels, labels: Labels, vectors: Vectors, apart: Sequence[int]
+) -> Labels:
+    """Label -> the label that takes it in: fewer of them, and never two of `apart` in one.
+
+    All but the largest each go with the one that they have most links with; where there is none,
+    with one of the largest by Ward's criterion.
+    """
+    weight = np.asarray(between.sum(axis=1)).ravel()
+    is_apart = np.isin(linked, apart)
+    order = linked[np.lexsort((linked, -weight[linked], ~is_apart))]
+    large, small = np.sort(order[:MOST_COMMUNITIES]), np.sort(order[MOST_COMMUNITIES:])
+    ties = (between - sparse.diags(between.diagonal())).tocsr()[small]
+    target = np.asarray(ties.argmax(axis=1)).ravel()
+    alone = np.flatnonzero(np.asarray(ties.sum(axis=1)).ravel() == 0.0)
+    target[alone] = large[_nearest_group(small[alone], large, labels, vectors)]
+    size = between.shape[0]
+    chosen = sparse.csr_matrix((np.ones(len(small)), (small, target)), shape=(size, size))
+    together = sparse.csgraph.connected_components(chosen, directed=False)[1]
+    # Each small one chose one, so those who come together have at most one large one among them.
+    first: Labels = np.full(size, size, dtype=np.int64)
+    np.minimum.at(first, together, np.arange(size))
+    first[together[large]] = large
+    into: Labels = first[together]
+    return into
+
+
+def _nearest_group(
+    small: Labels, large: Labels, labels: Labels, vectors: Vectors
+) -> NDArray[np.intp]:
+    """Index in `large` of what each of `small` joins at the least cost by Ward's criterion."""
+    sizes, centres = zip(
+        *(_centres(_members(groups, labels), vectors) for groups in (small, large)), strict=True
+    )
+    square = (centres[1] ** 2).sum(axis=1)
+    found = []
+    for start in range(0, len(small), BLOCK):
+        own, size = centres[0][start : start + BLOCK], sizes[0][start : start + BLOCK, None]
+        cost = (own**2).sum(axis=1)[:, None] + square - 2.0 * own @ centres[1].T
+        found.append((cost * (size * sizes[1]) / (size + sizes[1])).argmin(axis=1))
+    return np.concatenate(found) if found else np.empty(0, dtype=np.intp)
+
+
+def _centres(member: Any, vectors: Vectors) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Texts of each group, and their mean vector."""
+    sizes = np.asarray(member.sum(axis=1)).ravel()
+    return sizes, (member @ vectors) / np.maximum(sizes, 1.0)[:, None]
+
+
 def _join_near(
     joined: Labels,
     steps: int,
@@ -130,8 +191,7 @@ def _join_near(
     groups = len(joined)
     into = sparse.csr_matrix((np.ones(groups), (joined, np.arange(groups))), (groups, groups))
     member = into @ member
-    sizes = np.asarray(member.sum(axis=1)).ravel()
-    centres = (member @ vectors) / np.maximum(sizes, 1.0)[:, None]
+    sizes, centres = _centres(member, vectors)
     square = (centres**2).sum(axis=1)
     cost = (square[:, None] + square - 2.0 * centres @ centres.T).clip(min=0.0)
     cost *= np.outer(sizes, sizes) / np.maximum(sizes[:, None] + sizes, 1.0)

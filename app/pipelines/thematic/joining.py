@@ -11,7 +11,9 @@ MIXED: Final = "mixed"
 NEUTRAL: Final = "neutral"
 
 
-def joined(spans: Sequence[Span], assigned: Sequence[Assigned]) -> tuple[Assigned, int]:
+def joined(
+    spans: Sequence[Span], assigned: Sequence[Assigned], texts: Sequence[str]
+) -> tuple[Assigned, int]:
     """Where an answer belongs, and the text that its primary theme is from.
 
     Its primary theme is the one that most of its characters are in. Two stances to one theme are
@@ -21,13 +23,14 @@ def joined(spans: Sequence[Span], assigned: Sequence[Assigned]) -> tuple[Assigne
     Args:
         spans: of the answer, at least one.
         assigned: by text.
+        texts: cleaned, so that white space and escapes in the answer weigh nothing.
     """
     of = [assigned[span.text] for span in spans]
     if len(spans) == 1:
         return of[0], spans[0].text
     weight: Counter[int] = Counter()
     for span, each in zip(spans, of, strict=True):
-        weight.update(dict.fromkeys(each.themes, span.end - span.start))
+        weight.update(dict.fromkeys(each.themes, len(texts[span.text])))
     themes = [theme for theme, _ in weight.most_common()]
     if not themes:
         statuses = ("failed", "other", "non_answer")

@@ -7,11 +7,12 @@ in one long answer names nothing.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from app.pipelines.thematic.discover import Discovered
+from app.pipelines.thematic.people import as_people
 from app.pipelines.thematic.prepare import Prepared
 from app.pipelines.thematic.words import phrases, stem, tokens
 
@@ -85,14 +86,14 @@ class Lexicon:
 
     Args:
         texts: unique texts.
-        people: how many say each.
+        people: how many say each; a term of several texts of one person counts once.
         ignored: stems that are no terms.
     """
 
     def __init__(
         self, texts: Sequence[str], people: Sequence[int], ignored: frozenset[str] = frozenset()
     ) -> None:
-        self._people = people
+        self._people = as_people(people)
         self._terms: list[set[Term]] = []
         wordings: dict[Term, Counter[str]] = defaultdict(Counter)
         for text, times in zip(texts, people, strict=True):
@@ -118,23 +119,36 @@ class Lexicon:
         used = [Counter[Term]() for _ in range(groups)]
         within: dict[int, Counter[Term]] = defaultdict(Counter)
         outer_of_group = [0] * groups
-        sizes = [0] * groups
         for terms, group, outer, times in zip(
             self._terms, group_of, outer_of, self._people, strict=True
         ):
             if group >= 0:
                 outer_of_group[group] = outer
-                sizes[group] += times
                 used[group].update(dict.fromkeys(terms, times))
             within[outer].update(dict.fromkeys(terms, times))
+        for group, repeated in self._repeated(group_of):
+            if group >= 0:
+                used[group].subtract(repeated)
+        for outer, repeated in self._repeated(outer_of):
+            within[outer].subtract(repeated)
         everywhere: Counter[Term] = Counter()
         for counts in within.values():
             everywhere.update(counts)
         mean_size = everywhere.total() / max(1, groups)
+        sizes = self._people.by_group(group_of)
         return [
-            self._ranked(size, counts, within[outer], everywhere, mean_size)
-            for size, counts, outer in zip(sizes, used, outer_of_group, strict=True)
+            self._ranked(sizes[group], counts, within[outer], everywhere, mean_size)
+            for group, (counts, outer) in enumerate(zip(used, outer_of_group, strict=True))
         ]
+
+    def _repeated(self, group_of: Sequence[int]) -> Iterator[tuple[int, Counter[Term]]]:
+        """Groups in which one person says several texts, and how often terms come again there."""
+        for texts in self._people.several:
+            terms = defaultdict[int, Counter[Term]](Counter)
+            for text in texts:
+                terms[group_of[text]].update(self._terms[text])
+            for group, times in terms.items():
+                yield group, times - Counter(times.keys())
 
     def _ranked(
         self,

@@ -9,7 +9,7 @@ answers often hold none ("Great staff"): they are undetermined rather than guess
 
 import re
 import unicodedata
-from collections import defaultdict
+from collections import Counter
 from types import MappingProxyType
 from typing import Final
 
@@ -115,8 +115,12 @@ _SCRIPTS: Final = (
 
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]*)*")
 _OTHER_SCRIPT: Final = 0.3  # of the letters; kana among Chinese signs is Japanese well below half
-_LEAST: Final = 1.0  # evidence: one function word that no other of the languages has
-_AHEAD: Final = 0.5  # and so much more than the next language
+_WHOLE: Final = 2_520
+"""Evidence of one function word; a whole number also where up to ten languages share it, so that
+sums have no rounding and do not depend on an order."""
+
+_LEAST: Final = _WHOLE  # one function word that no other of the languages has
+_AHEAD: Final = _WHOLE // 2  # and so much more than the next language
 
 
 def language(text: str) -> str:
@@ -126,17 +130,15 @@ def language(text: str) -> str:
         for code, script in _SCRIPTS:
             if len(script.findall(text)) >= _OTHER_SCRIPT * letters:
                 return code
-    evidence = defaultdict[str, float](float)
+    evidence = Counter[str]()
     folded = unicodedata.normalize("NFC", text).replace("\u2019", "'").casefold()
     for word in _WORD.findall(folded):
         codes = _CODES_OF.get(word, ())
         for code in codes:
-            evidence[code] += 1.0 / len(codes)
+            evidence[code] += _WHOLE // len(codes)
     for letter in set(folded) & _LETTERS.keys():
         for code in _LETTERS[letter]:
-            evidence[code] += 1.0 / len(_LETTERS[letter])
-    ranked = sorted(evidence, key=lambda code: -evidence[code])
-    if not ranked or evidence[ranked[0]] < _LEAST:
-        return UNDETERMINED
-    lead = evidence[ranked[0]] - (evidence[ranked[1]] if len(ranked) > 1 else 0.0)
-    return ranked[0] if lead >= _AHEAD else UNDETERMINED
+            evidence[code] += _WHOLE // len(_LETTERS[letter])
+    # Of equal ones none is ahead, so their order, which is that of a set of letters, is the same.
+    (best, most), (_, next_most), *_ = [*evidence.most_common(2), ("", 0), ("", 0)]
+    return best if most >= max(_LEAST, next_most + _AHEAD) else UNDETERMINED

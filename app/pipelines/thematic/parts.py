@@ -5,11 +5,13 @@ clustered by parts, each of whole sentences, and counted as the one answer that 
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 LONG: Final = 600
-"""Characters up to which an answer stays whole: some 150 of the 256 tokens that a model reads."""
+"""Characters up to which an answer stays whole: some 150 of the 256 tokens that a model reads. Of
+white space, here as below, a run counts as one."""
 
 PART: Final = 400  # characters; a part is filled up to this with whole sentences
 TAIL: Final = 60  # a shorter rest stays with the part before it
@@ -33,19 +35,39 @@ def cut(original: str, whole: Sequence[tuple[int, int]] = ()) -> list[tuple[int,
 
     Args:
         original: the answer.
-        whole: slices that no cut goes through.
+        whole: slices that no cut goes through, in order.
     """
     if len(original) <= LONG:
         return [(0, len(original))]
-    size = max(PART, -(-2 * len(original) // MAX_PARTS))
+    text, places = _squeezed(original)
+    if len(text) <= LONG:
+        return [(0, len(original))]
+    size = max(PART, -(-2 * len(text) // MAX_PARTS))
     parts = []
     start = 0
-    while len(original) - start > size + TAIL:
-        end = _end(original, start + size // 2, start + size)
-        end = next((after for before, after in whole if before < end < after), end)
-        parts.append((start, end))
+    while len(text) - start > size + TAIL:
+        end = _end(text, start + size // 2, start + size)
+        after = next((after for before, after in whole if before < places[end] < after), 0)
+        end = max(end, bisect_left(places, after))
+        parts.append((places[start], places[end]))
         start = end
-    return [*parts, (start, len(original))] if start < len(original) else parts
+    return [*parts, (places[start], len(original))] if start < len(text) else parts
+
+
+def _squeezed(original: str) -> tuple[str, list[int]]:
+    """The text with one sign for each run of white space, and where each sign stands.
+
+    The places have one entry more: the end.
+    """
+    signs, places = [], []
+    for run in re.finditer(r"\s+|\S+", original):
+        if run.group().isspace():
+            signs.append("\n" if "\n" in run.group() else " ")
+            places.append(run.start())
+        else:
+            signs.append(run.group())
+            places.extend(range(run.start(), run.end()))
+    return "".join(signs), [*places, len(original)]
 
 
 def _end(original: str, least: int, limit: int) -> int:

@@ -2,120 +2,43 @@
 
 What is compared, clustered and shown to a model are `Prepared.texts`: every wording once, long
 answers in parts. What is counted are the answers: `spans` leads from one to the other.
-
-Whether "nothing" is a non-answer depends on the question, and the rule is this: where the question
-asks what could be better ("How could we improve?"), "nothing", "no" or "none" says that all is
-well and is analysed as any answer; under every other question, and without one, it says nothing.
-"Did not answer", "n/a", "don't know" and the like are non-answers always.
 """
 
 import html
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Final
 
 from app.domain.errors import DatasetError
 from app.pipelines.thematic.languages import language
 from app.pipelines.thematic.load import Answers
+from app.pipelines.thematic.non_answers import asks_what_to_improve, is_non_answer, rule
 from app.pipelines.thematic.parameters import MAX_ANSWERS, Redact
-from app.pipelines.thematic.parts import Span, cut
+from app.pipelines.thematic.parts import LONG, Span, cut
+from app.pipelines.thematic.people import People
 from app.pipelines.thematic.words import MASKS
 
-NON_ANSWERS: Final = frozenset(
-    [
-        "",
-        "as above",
-        "as before",
-        "cant comment",
-        "did not answer",
-        "did not say",
-        "ditto",
-        "dk",
-        "do not know",
-        "dont know",
-        "i do not know",
-        "i dont know",
-        "idk",
-        "na",
-        "nan",
-        "no answer",
-        "no comment",
-        "no comments",
-        "no further comment",
-        "no further comments",
-        "no idea",
-        "no opinion",
-        "no reply",
-        "no response",
-        "none given",
-        "not answered",
-        "not applicable",
-        "not available",
-        "not stated",
-        "not sure",
-        "nothing to add",
-        "nothing to say",
-        "null",
-        "prefer not to answer",
-        "prefer not to say",
-        "refused",
-        "same as above",
-        "see above",
-        "skip",
-        "unsure",
-        "x",
-        "xx",
-        "xxx",
-    ]
-)
-"""Say nothing under any question; compared after `normalise`."""
-
-NOTHINGS: Final = frozenset(
-    [
-        "absolutely nothing",
-        "cannot think of anything",
-        "cant think of any",
-        "cant think of anything",
-        "i cant think of anything",
-        "nil",
-        "no",
-        "no nothing",
-        "no thank you",
-        "no thanks",
-        "none",
-        "none at all",
-        "nope",
-        "not a thing",
-        "not really",
-        "nothing",
-        "nothing at all",
-        "nothing comes to mind",
-        "nothing else",
-        "nothing i can think of",
-        "nothing in particular",
-        "nothing more",
-        "nothing much",
-        "nothing really",
-        "nothing springs to mind",
-        "nothing specific",
-        "nothing thank you",
-        "nothing thanks",
-    ]
-)
-"""Say that all is well where the question asks what could be better, and nothing otherwise."""
-
-_ASKS_WHAT_TO_IMPROVE: Final = re.compile(
-    r"\b(improv\w*|better|chang(?:e|es|ed)|differently|dislik\w*|wrong|worse|worst|problems?"
-    r"|issues?|concerns?|missing|frustrat\w*|dissatisf\w*|complain\w*)\b",
-    re.IGNORECASE,
-)
 # No attempt begins within a run that another one began: an answer may be 100,000 signs of one run.
 _EMAIL: Final = re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)+")
-_PHONE: Final = re.compile(r"(?<![\w.])(?<!\d[\s().-])[+(]?\d[\d\s().-]{7,60}\d(?!\w)")
-_PHONE_DIGITS: Final = range(9, 41)  # fewer is a date, a price, a count; two numbers have up to 30
+_PHONE: Final = re.compile(
+    r"[+(\uff08\uff0b]{0,2}+\d(?:[\s()./\u2010-\u2015\u2212\u30fc\uff08\uff09\uff0d-\uff0f-]*+\d)*+"
+)
+"""A run of digits as far as it goes, with all that may stand within a telephone number."""
+
+_NO_PHONE: Final = re.compile(
+    r"(?<![\d./-])(?:"
+    r"\d{1,2}([./-])\d{1,2}\1(?:19|20)\d\d|(?:19|20)\d\d([./-])\d{1,2}\2\d{1,2}|\d{1,2}/\d{1,2}/\d\d"
+    r"|(?:19|20)\d\d/(?:19|20)?\d\d|(?:0|[1-9]\d?)/(?:5|10)|\d{1,3}/100"
+    r")(?![./-]?\d)"
+)
+"""Dates, school years and marks out of 5, 10 or 100."""
+
+_PHONE_DIGITS: Final = 9  # at least; fewer is a date, a price, a count
+_ESCAPE: Final = re.compile(r"&#?\w{1,31};")
+_PADDING: Final = re.compile(r"(?:&#?\w{1,31};|[\W_]){20,}+")
+_ESCAPES: Final = 3  # an export of an export of a form; no bound would take long on purpose
 _INVISIBLE: Final = re.compile(r"[\u00ad\u200b-\u200f\u2028-\u202e\u2060\ufeff\ud800-\udfff]")
 
 
@@ -127,7 +50,8 @@ class Prepared:
         texts: clean, masked, each once, in the order of first appearance; parts of long answers.
         text_of: answer -> index in `texts`, of its first part if it is long; -1 for a non-answer.
         wording_of: answer -> number of its wording, -1 for a non-answer; long answers whole.
-        parts: [answer, text, start, end] of every part of the answers that were cut.
+        parts: [answer, text, start, end] of every part of the answers that were cut, but for parts
+            that say nothing.
         personal: answers that hold an e-mail address, a phone number or a word to be masked: never
             quoted.
         non_answers: wording -> rows, most frequent first; "" for empty and signs only.
@@ -176,7 +100,7 @@ def prepare(answers: Answers, redact: Redact) -> Prepared:
             personal.append(row)
         wording = normalise(text)
         nothing_answers_here = nothing_answers[answers.column_of[row]]
-        if wording in NON_ANSWERS or (wording in NOTHINGS and not nothing_answers_here):
+        if is_non_answer(wording, nothing_answers=nothing_answers_here):
             non_answers[wording] += 1
             sorter.set_apart()
         else:
@@ -199,7 +123,7 @@ def prepare(answers: Answers, redact: Redact) -> Prepared:
         masked_emails=masked["emails"],
         masked_phones=masked["phones"],
         masked_custom=masked["custom"],
-        rule=_rule(answers, nothing_answers),
+        rule=rule(answers, nothing_answers),
         nothing_answers=nothing_answers,
         language_of=sorter.language_of,
     )
@@ -236,17 +160,16 @@ class _Sorter:
             self.language_of.append(language(text))
         wording = self._wordings[key]
         self.wording_of.append(wording)
-        slices = cut(original, mask.found_in(original))
-        parts = [mask(clean(original[start:end]))[0] for start, end in slices]
-        more = len({part.casefold() for part in parts} - self._index_of.keys()) - 1
-        if len(slices) == 1 or more > self._spare:
+        parts = _parts(original, mask) if len(text) > LONG else {}
+        more = len({part.casefold() for part in parts.values()} - self._index_of.keys()) - 1
+        if len(parts) <= 1 or more > self._spare:
             self.text_of.append(self._text(text))
             return
         self._spare -= max(0, more)
         self._cut.add(wording)
-        texts = [self._text(part) for part in parts]
+        texts = [self._text(part) for part in parts.values()]
         self.text_of.append(texts[0])
-        for part_text, (start, end) in zip(texts, slices, strict=True):
+        for part_text, (start, end) in zip(texts, parts, strict=True):
             self.parts.append([row, part_text, start, end])
 
     def _text(self, text: str) -> int:
@@ -262,6 +185,23 @@ class _Sorter:
         return len(self._cut)
 
 
+def _parts(original: str, mask: "Mask") -> dict[tuple[int, int], str]:
+    """Slice -> cleaned and masked text of each part that says something."""
+    escapes = [match.span() for match in _ESCAPE.finditer(original)]
+    slices = [
+        (_behind_padding(original, start, end), end)
+        for start, end in cut(original, sorted([*mask.found_in(original), *escapes]))
+    ]
+    parts = {(start, end): mask(clean(original[start:end]))[0] for start, end in slices}
+    return {at: part for at, part in parts.items() if normalise(part)}
+
+
+def _behind_padding(original: str, start: int, end: int) -> int:
+    """Where a slice begins to say something, so that a quote of it does."""
+    padding = _PADDING.match(original, start, end)
+    return padding.end() if padding else start
+
+
 def spans(answers: Answers, prepared: Prepared) -> list[list[Span]]:
     """By answer, which texts it says and where in it; none for a non-answer."""
     by_answer: list[list[Span]] = [[] for _ in answers.texts]
@@ -269,21 +209,32 @@ def spans(answers: Answers, prepared: Prepared) -> list[list[Span]]:
         by_answer[row].append(Span(text, start, end))
     for row, text in enumerate(prepared.text_of):
         if text >= 0 and not by_answer[row]:
-            by_answer[row].append(Span(text, 0, len(answers.texts[row])))
+            original = answers.texts[row]
+            start = _behind_padding(original, 0, len(original))
+            by_answer[row].append(Span(text, start, len(original)))
     return by_answer
 
 
-def people(prepared: Prepared) -> list[int]:
-    """How many answers say each text of `prepared.texts`."""
-    said = {(row, text) for row, text, _, _ in prepared.parts}
-    said.update((row, text) for row, text in enumerate(prepared.text_of) if text >= 0)
-    counts = Counter(text for _, text in said)
-    return [counts[text] for text in range(len(prepared.texts))]
+def people(prepared: Prepared) -> People:
+    """How many answers say each text of `prepared.texts`, and which answers say several."""
+    said = defaultdict[int, dict[int, None]](dict)
+    for row, text, _, _ in prepared.parts:
+        said[row][text] = None
+    for row, text in enumerate(prepared.text_of):
+        if text >= 0:
+            said[row][text] = None
+    counts = Counter(text for texts in said.values() for text in texts)
+    return People(
+        (counts[text] for text in range(len(prepared.texts))),
+        (list(texts) for texts in said.values() if len(texts) > 1),
+    )
 
 
 def clean(text: str) -> str:
     """HTML entities decoded, invisible signs removed, NFC, white space collapsed."""
-    visible = _INVISIBLE.sub("", html.unescape(text))
+    for _ in range(_ESCAPES):
+        text = html.unescape(text)
+    visible = _INVISIBLE.sub("", text)
     return " ".join(unicodedata.normalize("NFC", visible).split())
 
 
@@ -296,8 +247,9 @@ class Mask:
 
     def __init__(self, redact: Redact) -> None:
         self._redact = redact
+        # A phrase of invisible signs is none, and would be found everywhere.
         phrases = sorted(
-            {clean(phrase) for phrase in redact.custom}, key=lambda phrase: -len(phrase)
+            {clean(phrase) for phrase in redact.custom} - {""}, key=lambda phrase: -len(phrase)
         )
         either = "|".join(map(re.escape, phrases))
         self._custom = re.compile(rf"(?<!\w)(?:{either})(?!\w)", re.IGNORECASE) if either else None
@@ -338,34 +290,4 @@ def normalise(text: str) -> str:
 
 
 def _is_phone(match: re.Match[str]) -> bool:
-    return sum(sign.isdigit() for sign in match.group()) in _PHONE_DIGITS
-
-
-def asks_what_to_improve(question: str | None) -> bool:
-    """Whether "nothing" says that all is well."""
-    return question is not None and _ASKS_WHAT_TO_IMPROVE.search(question) is not None
-
-
-def _rule(answers: Answers, nothing_answers: Sequence[bool]) -> str:
-    if len(set(nothing_answers)) > 1:
-        columns = [
-            f"“{column}”"
-            for column, answer in zip(answers.columns, nothing_answers, strict=True)
-            if answer
-        ]
-        return (
-            f"In {', '.join(columns)} the question asks what could be better, so “nothing”, “no” "
-            "or “none” was analysed as an answer there and set apart elsewhere; empty cells, "
-            "“n/a”, “don't know” and the like were set apart everywhere."
-        )
-    if nothing_answers[0]:
-        return (
-            "The question asks what could be better, so “nothing”, “no” or “none” was analysed as "
-            "an answer; empty cells, “n/a”, “don't know” and the like were set apart."
-        )
-    given = any(question is not None for question in answers.questions)
-    why = "the question asks for no improvement" if given else "no question was given"
-    return (
-        f"Since {why}, “nothing”, “no” or “none” was set apart together with empty cells, “n/a”, "
-        "“don't know” and the like."
-    )
+    return sum(map(str.isdigit, _NO_PHONE.sub("", match.group()))) >= _PHONE_DIGITS

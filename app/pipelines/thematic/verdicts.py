@@ -8,7 +8,8 @@ is about something. English alone; in any other language no answer is a verdict.
 
 from typing import Final
 
-from app.pipelines.thematic.prepare import NOTHINGS, normalise
+from app.pipelines.thematic.non_answers import NOTHINGS
+from app.pipelines.thematic.prepare import normalise
 from app.pipelines.thematic.words import is_stop, tokens
 
 PRAISE: Final = 1
