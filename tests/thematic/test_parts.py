@@ -110,7 +110,8 @@ def test_a_neutral_part_takes_nothing_from_the_stance_of_another(
     told: list[str], stance: str
 ) -> None:
     of = [assigned(1, stance=[each]) for each in told]
-    whole, _ = joined([Span(at, 9 * at, 9 * at + 9) for at in range(len(told))], of)
+    spans = [Span(at, 9 * at, 9 * at + 9) for at in range(len(told))]
+    whole, _ = joined(spans, of, ["something"] * len(told))
     assert whole.stance == [stance]
 
 
