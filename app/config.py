@@ -4,18 +4,13 @@ Sources, strongest first: environment (HAULAGE_*), `.env` in the working directo
 secrets folders. A bad value is refused at start with its name, value and remedy.
 """
 
-import json
-import math
-import os
 import platform
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import (
-    AfterValidator,
     AliasChoices,
     BeforeValidator,
     Field,
@@ -36,6 +31,8 @@ from app.domain.jobs import (
 )
 from app.domain.keys import is_well_formed
 from app.domain.retention import DAY_SECONDS, Retention
+from app.machine import memory_share_bytes, usable_cpus
+from app.setting_values import Address, Origin, parse_list, parse_pipelines
 
 PREFIX: Final = "HAULAGE_"
 POLL_INTERVAL_SECONDS: Final = 2.0
@@ -44,128 +41,11 @@ NODE_LEASE_SECONDS: Final = 15.0
 PIPELINE: Final = "thematic"
 JOB_TIMEOUT_SECONDS: Final = 6 * 3_600.0
 JOB_START_TIMEOUT_SECONDS: Final = 60.0
-# Of the usable memory that jobs may have together, and what each may have at least.
-JOBS_MEMORY_SHARE: Final = 0.8
-LEAST_JOB_MEMORY_BYTES: Final = 1024**3
 
 _SECRETS_FOLDERS: Final = ("/run/secrets", "/etc/haulage/secrets")
 
 
-def usable_cpus() -> int:
-    """CPUs that this process may use: affinity mask and cgroup quota respected, at least 1."""
-    try:
-        allowed = len(os.sched_getaffinity(0))
-    except AttributeError:  # no affinity on this system
-        allowed = os.cpu_count() or 1
-    quotas = [quota for folder in _own_cgroups() if (quota := _cgroup_cpus(folder)) is not None]
-    return max(1, min([allowed, *(math.ceil(quota) for quota in quotas)]))
-
-
-def _own_cgroups(
-    root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
-) -> list[Path]:
-    """The control group of this process and its ancestors up to `root`; each may have a quota."""
-    try:
-        lines = membership.read_text().splitlines()
-    except OSError:
-        return [root]
-    # Version 2 is the line with the empty list of controllers: "0::/system.slice/haulage.service".
-    own = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "/")
-    folder = root / own.strip("/")
-    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
-
-
-def _cgroup_cpus(root: Path) -> float | None:
-    """The CPU quota of this control group (version 2, then 1), None without one."""
-    try:
-        quota, period = (root / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        try:
-            quota = (root / "cpu" / "cpu.cfs_quota_us").read_text()
-            period = (root / "cpu" / "cpu.cfs_period_us").read_text()
-        except OSError:
-            return None
-    try:
-        cpus = int(quota) / int(period)
-    except (ValueError, ZeroDivisionError):  # "max": no quota
-        return None
-    return cpus if cpus > 0 else None
-
-
-def usable_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Memory that this process may use: the machine's or its control group's; None if unknown."""
-    try:
-        total = re.search(r"^MemTotal:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE)
-    except OSError:  # not Linux
-        return None
-    limits = [limit for folder in _own_cgroups() if (limit := _cgroup_memory(folder)) is not None]
-    return min([int(total[1]) * 1024, *limits]) if total else min(limits, default=None)
-
-
-def _cgroup_memory(root: Path) -> int | None:
-    """The memory limit of this control group (version 2, then 1), None without one."""
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        try:
-            return int((root / name).read_text())
-        except (OSError, ValueError):  # "max": no limit
-            continue
-    return None
-
-
-def memory_share_bytes(slots: int) -> int | None:
-    """What each of `slots` jobs may use by default: an equal share, at least 1 GiB."""
-    usable = usable_memory_bytes()
-    if usable is None:
-        return None
-    return max(LEAST_JOB_MEMORY_BYTES, int(usable * JOBS_MEMORY_SHARE / slots))
-
-
 MAX_CONCURRENT_JOBS: Final = usable_cpus()
-
-
-def _parse_pipelines(value: Any) -> Any:
-    """name=module:Class pairs, or JSON with a target, or with target and arguments, by name."""
-    if not isinstance(value, str):
-        return value
-    text = value.strip()
-    if text.startswith("{"):
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise ValueError(f"not JSON: {error}") from None
-    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
-    if any("=" not in entry for entry in entries):
-        raise ValueError("write name=package.module:Class, several divided by commas, or JSON")
-    return {name.strip(): target.strip() for name, target in (e.split("=", 1) for e in entries)}
-
-
-def _parse_list(value: Any) -> Any:
-    """Entries divided by commas."""
-    if not isinstance(value, str):
-        return value
-    return [entry.strip() for entry in value.split(",") if entry.strip()]
-
-
-def _checked_address(value: str) -> str:
-    try:
-        parts = urlsplit(value)
-        is_plain = parts.port != 0 and not re.search(r"[?#%@;\\\s]", value)
-    except ValueError:
-        is_plain = False
-    if not is_plain or parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("write it as https://host:port/v1; a key never stands in it")
-    return value
-
-
-def _checked_origin(value: str) -> str:
-    parts = urlsplit(_checked_address(value))
-    if parts.path or value != value.lower():
-        raise ValueError("write it as a browser does: https://app.example, without a path")
-    return value
-
-
-_Address = Annotated[str, AfterValidator(_checked_address)]
-_Origin = Annotated[str, AfterValidator(_checked_origin)]
 
 
 class Settings(BaseSettings):
@@ -214,15 +94,15 @@ class Settings(BaseSettings):
     api_key: SecretStr | None = Field(
         default=None, description="Key that commands send to a running Haulage (`--url`)."
     )
-    allowed_hosts: Annotated[list[str], NoDecode, BeforeValidator(_parse_list)] = Field(
+    allowed_hosts: Annotated[list[str], NoDecode, BeforeValidator(parse_list)] = Field(
         default_factory=list,
         description="Names in the `Host` header of requests without a key, divided by commas, "
         "beside those of loopback; default only those where the request comes in by loopback.",
     )
     cors_origins: Annotated[
-        list[Annotated[str, AfterValidator(_checked_origin)]],
+        list[Origin],
         NoDecode,
-        BeforeValidator(_parse_list),
+        BeforeValidator(parse_list),
     ] = Field(
         default_factory=list,
         description="Web origins whose pages may use the API, divided by commas, such as "
@@ -239,7 +119,7 @@ class Settings(BaseSettings):
         ge=0,
         description="Bytes of their payloads together, as they are stored.",
     )
-    webhook_allow: Annotated[list[str], NoDecode, BeforeValidator(_parse_list)] = Field(
+    webhook_allow: Annotated[list[str], NoDecode, BeforeValidator(parse_list)] = Field(
         default_factory=list,
         description="Hosts and networks that webhooks may go to beside public addresses, divided "
         "by commas, such as `hooks.internal,10.1.0.0/16`.",
@@ -306,13 +186,13 @@ class Settings(BaseSettings):
     pipeline: str = Field(
         default=PIPELINE, min_length=1, description="Pipeline of jobs that name none."
     )
-    pipelines: Annotated[dict[str, Any], NoDecode, BeforeValidator(_parse_pipelines)] = Field(
+    pipelines: Annotated[dict[str, Any], NoDecode, BeforeValidator(parse_pipelines)] = Field(
         default_factory=dict,
         description="More pipelines: `name=package.module:Class`, or JSON with constructor "
         'arguments: `{"name": {"target": "package.module:Class", "arguments": {"size": 3}}}`. '
         "Under `thematic` with its own target they are added to what `HAULAGE_LLM_*` say.",
     )
-    llm_base_url: _Address | None = Field(
+    llm_base_url: Address | None = Field(
         default=None,
         description="OpenAI-compatible server that `thematic` asks, e.g. "
         "`http://127.0.0.1:8080/v1`; without it themes are named by keywords.",
@@ -323,7 +203,7 @@ class Settings(BaseSettings):
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         description="Name of the environment variable that holds its key; never the key itself.",
     )
-    llm_origins: Annotated[list[_Address], NoDecode, BeforeValidator(_parse_list)] = Field(
+    llm_origins: Annotated[list[Address], NoDecode, BeforeValidator(parse_list)] = Field(
         default_factory=list,
         description="Further base URLs that a job may name as `llm.base_url` or "
         "`embedding.base_url`, divided by commas; one without a path stands for `/v1` there and "

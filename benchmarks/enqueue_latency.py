@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from app.config import usable_cpus
+from app.machine import usable_cpus
 from benchmarks.harness.figures import milliseconds, percentile, show, show_machine
 from benchmarks.harness.running import database, service
 

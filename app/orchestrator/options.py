@@ -10,9 +10,9 @@ from app.config import (
     NODE_LEASE_SECONDS,
     POLL_INTERVAL_SECONDS,
     WATCHDOG_INTERVAL_SECONDS,
-    memory_share_bytes,
 )
 from app.domain.jobs import Limits
+from app.machine import memory_share_bytes
 
 
 def _default_limits() -> Limits:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from app import config
-from app.config import Settings, load_settings, usable_cpus
+from app import config, machine
+from app.config import Settings, load_settings
 from app.db.urls import DatabaseURL
 from app.domain.errors import ConfigurationError
 from app.domain.jobs import JobStatus, Limits
 from app.domain.retention import DAY_SECONDS, Retention
+from app.machine import usable_cpus
 from app.pipelines.thematic.parameters import parse_request
 
 SECRET = "s3cr3t!"  # noqa: S105  what must not be shown
@@ -210,8 +211,8 @@ def control_group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A fake /sys/fs/cgroup, empty at first, on a machine with eight CPUs."""
     root = tmp_path / "cgroup"
     (root / "cpu").mkdir(parents=True)
-    read = config._cgroup_cpus
-    monkeypatch.setattr(config, "_cgroup_cpus", lambda _: read(root))
+    read = machine._cgroup_cpus
+    monkeypatch.setattr(machine, "_cgroup_cpus", lambda _: read(root))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     return root
@@ -299,22 +300,22 @@ def test_usable_memory_is_the_least_of_machine_and_control_group(
 ) -> None:
     group = tmp_path / "group"
     group.mkdir()
-    monkeypatch.setattr(config, "_own_cgroups", lambda: [group, tmp_path])
+    monkeypatch.setattr(machine, "_own_cgroups", lambda: [group, tmp_path])
     if meminfo is not None:
         (tmp_path / "meminfo").write_text(meminfo)
     if limit is not None:
         (group / "memory.max").write_text(limit)
 
-    assert config.usable_memory_bytes(tmp_path / "meminfo") == expected
+    assert machine.usable_memory_bytes(tmp_path / "meminfo") == expected
 
 
 def test_a_job_gets_its_share_of_the_memory_and_never_less_than_a_gibibyte(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(config, "usable_memory_bytes", lambda: 10 * 1024**3)
+    monkeypatch.setattr(machine, "usable_memory_bytes", lambda: 10 * 1024**3)
 
-    assert config.memory_share_bytes(2) == 4 * 1024**3
-    assert config.memory_share_bytes(100) == 1024**3
+    assert machine.memory_share_bytes(2) == 4 * 1024**3
+    assert machine.memory_share_bytes(100) == 1024**3
 
 
 def test_no_job_is_without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
