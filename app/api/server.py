@@ -51,8 +51,13 @@ from app.webhooks.addresses import AddressRules
 _DESCRIPTION: Final = """\
 Haulage accepts long jobs, stores them in PostgreSQL and runs each in a process of its own.
 
-`POST /enqueue` answers at once with an id; `GET /jobs/{id}` tells progress and milestones;
-`GET /jobs/{id}/result` gives what the pipeline returned.
+`POST /enqueue` answers at once with an id; `GET /jobs/{id}` tells progress and milestones, and
+waits for the end with `?wait=30`; `GET /jobs/{id}/events` streams them; `GET /jobs/{id}/result`
+gives what the pipeline returned. For themes in a file of answers: `POST /datasets`, then
+`POST /jobs` with `{"payload": {"dataset": {"id": "..."}, "text_column": "..."}}`, then
+`GET /jobs/{id}/result/themes`.
+
+Every route is also there under `/v1`. Errors are problem documents (RFC 9457).
 """
 
 
