@@ -4,8 +4,11 @@ import csv
 import io
 import json
 import re
+import tempfile
 import zipfile
+from contextlib import ExitStack
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -14,6 +17,7 @@ import python_calamine
 from support.analysis import HOSTILE, NAME, analysis
 
 from app.domain.errors import ExportError
+from app.results.exports import workbook
 from app.results.exports.delimited import is_formula_like
 from app.results.exports.forms import PARTS
 from app.results.exports.markup import Markup, markup
@@ -162,6 +166,51 @@ def test_a_long_text_is_cut_to_what_a_cell_holds() -> None:
 
     rows = python_calamine.load_workbook(io.BytesIO(file.getvalue())).get_sheet_by_index(0)
     assert rows.to_python()[1] == ["x" * 32_767, str(10**20)]
+
+
+INJECTED = '<r><t/></r></is></c><c r="B2"><f>1+1</f><v>2</v></c><c><is><r><t>{}</t></r>'
+
+
+@pytest.mark.parametrize("text", [INJECTED.format(""), INJECTED.format("x" * 32_670) + "</r>"])
+def test_xml_in_a_text_is_no_xml_of_the_sheet(text: str) -> None:
+    file = io.BytesIO()
+    write_export([{text: 1, "a": text}], "xlsx", None, file, name="job 1")
+
+    sheet = python_calamine.load_workbook(io.BytesIO(file.getvalue())).get_sheet_by_index(0)
+    cut = f" {text}"[:32_767]
+    assert sheet.to_python() == [[cut, "a"], [1.0, cut]]
+    with zipfile.ZipFile(file) as archive:
+        assert b"<f>" not in archive.read("xl/worksheets/sheet1.xml")
+
+
+def test_cells_keep_what_they_are() -> None:
+    cells = {"yes": True, "no": False, "none": None, "nan": float("nan"), "empty": "", "n": -0.25}
+    file = io.BytesIO()
+    write_export(
+        [cells, {"url": "http://a.example", "n": "007", "lone": "\ud800"}],
+        "xlsx",
+        None,
+        file,
+        name="job 1",
+    )
+
+    sheet = python_calamine.load_workbook(io.BytesIO(file.getvalue())).get_sheet_by_index(0)
+    assert sheet.to_python()[1:] == [
+        [True, False, "", "nan", "", -0.25, "", ""],
+        ["", "", "", "", "", "007", "http://a.example", "\ufffd"],
+    ]
+
+
+def test_a_workbook_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(workbook, "MAX_ROWS", 3)
+    for count in (2, 3):
+        with ExitStack() as stack:
+            if count == 3:
+                stack.enter_context(pytest.raises(ExportError, match="a sheet holds 3 rows"))
+            rows = [{"a": number} for number in range(count)]
+            write_export(rows, "xlsx", None, io.BytesIO(), name="job 1")
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("form", ["csv", "xlsx", "html"])
