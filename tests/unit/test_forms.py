@@ -117,6 +117,25 @@ BROKEN = {
 }
 
 
+SLOW = {
+    "what begins like a delimiter": FILE + b"\r\n--b0x" * 1_000,
+    "spaces behind a delimiter": FILE + b"x\r\n--b0" + b" " * 30_000,
+}
+
+
+@pytest.mark.parametrize("size", [1_000, 10_000])
+@pytest.mark.parametrize("body", SLOW.values(), ids=SLOW)
+def test_what_would_be_read_byte_by_byte_is_refused(body: bytes, size: int) -> None:
+    parts = Parts(b"b0")
+
+    def feed() -> None:
+        for at in range(0, len(body), size):
+            parts.feed(body[at : at + size])
+
+    with pytest.raises(FormError, match="delimiter"):
+        feed()
+
+
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
 def test_what_is_no_form_is_refused(body: bytes) -> None:
     with pytest.raises(FormError):
