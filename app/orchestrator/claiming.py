@@ -3,10 +3,9 @@
 A claim is on its way between the database's answer and its process, or without any answer at all.
 """
 
-import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 from app.db.interface import DBInterface
 from app.domain.errors import DatabaseUnavailableError
@@ -19,6 +18,8 @@ from app.orchestrator.processes import StopReason, WorkerProcess
 from app.orchestrator.reaping import Reaper
 from app.orchestrator.settling import Settlements
 from app.telemetry import Telemetry
+
+MOST_REMEMBERED: Final = 10_000
 
 
 class Launches:
@@ -71,29 +72,35 @@ class Launches:
 
 
 class UnansweredClaims:
-    """Whether calls to claim went without an answer: what they took never ran."""
+    """Whether calls to claim went without an answer: what they took never ran.
+
+    Such a call may be carried out long after it was given up, by a session that was frozen: no
+    clock tells what it took, only that nobody here was ever told of it.
+    """
 
     def __init__(self) -> None:
-        self._last = -math.inf
+        self._was_noted = False
         self.is_due = False
+        # The newest ones; an older claim without a process would have been seen long ago.
+        self._answered: dict[Claim, None] = {}
 
     def note(self) -> None:
         """A call got no answer: perhaps that is lost, perhaps the commit is yet to come."""
-        self._last = time.monotonic()
-        self.is_due = True
+        self._was_noted = self.is_due = True
 
     def note_given_back(self) -> None:
         """What was committed by now has been given back."""
         self.is_due = False
 
-    def explains(self, row: RunningJob, asked_at: float) -> bool:
-        """Whether a row that no process runs may come from such a call, committed late.
+    def note_answered(self, claims: Iterable[Claim]) -> None:
+        """A call was answered with these."""
+        self._answered.update(dict.fromkeys(claims))
+        while len(self._answered) > MOST_REMEMBERED:
+            del self._answered[next(iter(self._answered))]
 
-        Args:
-            asked_at: when the row was asked for, by the monotonic clock. Not when it came: the
-                answer's way may be longer than such a call took.
-        """
-        return asked_at - row.run_seconds <= self._last
+    def explains(self, row: RunningJob) -> bool:
+        """Whether a row that no process runs comes from such a call."""
+        return self._was_noted and row.claim not in self._answered
 
 
 class Claimer:
@@ -150,6 +157,7 @@ class Claimer:
             with self.launches.asking():
                 claimed = await self._db.claim_pending_jobs(node_id, free, tuple(self._pipelines))
                 self.launches.begin(job.claim for job in claimed)
+                self.unanswered.note_answered(job.claim for job in claimed)
         except DatabaseUnavailableError:
             self.unanswered.note()
             raise

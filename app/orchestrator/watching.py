@@ -3,7 +3,6 @@
 `recovery` decides; here is what it needs to know, and what is done about its findings.
 """
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 
 from app.db.interface import DBInterface
@@ -56,7 +55,6 @@ class Watchdog:
 
     async def look(self) -> recovery.Findings:
         """One look; acts on what it finds and returns it."""
-        asked_at = time.monotonic()
         rows = await self._rows_to_compare()
         workers = [worker.seen() for worker in self._processes.values()]
         findings = recovery.compare(rows, workers, self._suspects)
@@ -70,11 +68,7 @@ class Watchdog:
             if row.claim not in self._settlements:
                 # Committed after its caller gave up, or lost on its way: it never ran.
                 orphan = NotStarted("no process runs this claim")
-                outcome = (
-                    Unanswered()
-                    if self._unanswered.explains(row, asked_at)
-                    else self._judge(orphan)
-                )
+                outcome = Unanswered() if self._unanswered.explains(row) else self._judge(orphan)
                 await self._settlements.settle(row.claim, row, outcome)
         # After an outage every node looks lost, to all of them at once: what is already computed
         # gets time to be stored.

@@ -15,7 +15,6 @@ from app.domain.jobs import (
     Claim,
     ClaimedJob,
     JobStatus,
-    RunningJob,
     Usage,
 )
 from app.domain.lifecycle import (
@@ -396,53 +395,40 @@ async def test_an_orphaned_row_is_given_back_in_the_second_pass_only() -> None:
     assert node.verdicts() == [(row.id, JobStatus.PENDING, Cause.START_FAILED)]
 
 
-async def test_an_orphan_of_a_claim_without_an_answer_costs_nothing_when_it_is_committed_late() -> (
-    None
-):
+@pytest.mark.parametrize("run_seconds", [60.0, 0.0, -60.0])
+async def test_an_orphan_of_a_claim_without_an_answer_costs_nothing_however_late_it_is_committed(
+    run_seconds: float,
+) -> None:
     node = Node()
     node.db.faults = [("claim_pending_jobs", AWAY)]
     with pytest.raises(DatabaseUnavailableError):
         await node.manager._listen_once()
     await node.manager._listen_once()
     assert node.db.finished == []
-    # Claimed before that call ended, or after it: the latter is nothing that call can have done.
-    rows = [
-        running_job(claimed_job(), node.manager.node_id, run_seconds=seconds)
-        for seconds in (60.0, -60.0)
-    ]
-    node.db.running_rows = rows
+    # A session that was frozen carries the call out long after it was given up.
+    row = running_job(claimed_job(), node.manager.node_id, run_seconds=run_seconds)
+    node.db.running_rows = [row]
 
     for _ in range(2):
         await node.manager._watch_once()
 
-    of_that_call, of_none = node.db.finished
-    assert of_that_call == (rows[0].claim, decide(Unanswered(), rows[0]))
-    assert of_none[0] == rows[1].claim
-    assert (of_none[1].outcome, of_none[1].cause) == (AttemptOutcome.LOST, Cause.START_FAILED)
+    assert node.db.finished == [(row.claim, decide(Unanswered(), row))]
 
 
-async def test_an_orphan_of_a_claim_without_an_answer_is_known_though_the_look_takes_its_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_orphan_of_a_claim_that_was_answered_is_a_failed_start() -> None:
     node = Node()
     node.db.faults = [("claim_pending_jobs", AWAY)]
     with pytest.raises(DatabaseUnavailableError):
         await node.manager._listen_once()
-    claimed = time.monotonic()
-    node.manager._claimer.unanswered.note()
     job = claimed_job()
+    node.manager._claimer.unanswered.note_answered([job.claim])
+    node.db.running_rows = [running_job(job, node.manager.node_id)]
 
-    async def look(node_id: str) -> list[RunningJob]:
-        row = running_job(job, node_id, run_seconds=time.monotonic() - claimed)
-        await asyncio.sleep(0.05)
-        return [row]
-
-    monkeypatch.setattr(node.db, "list_running_jobs", look)
     for _ in range(2):
         await node.manager._watch_once()
 
     [(_, verdict)] = node.db.finished
-    assert verdict.outcome is AttemptOutcome.RELEASED
+    assert (verdict.outcome, verdict.cause) == (AttemptOutcome.LOST, Cause.START_FAILED)
 
 
 async def test_a_row_is_no_orphan_while_its_end_waits_to_be_written() -> None:
