@@ -54,13 +54,16 @@ class BoundedRequest(Request):
 
 
 class BoundedRoute(APIRoute):
-    """A route that reads its request as a BoundedRequest."""
+    """A route that asks what the request may, and reads it as a BoundedRequest."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """FastAPI's own handler behind a bounded request."""
         handle = super().get_route_handler()
 
         async def handle_bounded(request: Request) -> Response:
+            # Here, where it is certain which route it is, and before the body is read.
+            if (permit := request.state.permit) is not None:
+                await permit.check(request, self.path)
             if self.body_field is not None and not (_is_json(request) or self._may_lack(request)):
                 raise Problem(
                     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,

@@ -1,6 +1,6 @@
 """Who may do what: the first thing that happens to a request, before its body is read.
 
-bounds of its head --> key --> scope
+bounds of its head --> key --> routing --> scope of the route that was found
                         |
                         '-- none needed: Host and Origin must be of this machine, since every web
                             page in a browser here could send requests to a loopback address
@@ -11,6 +11,7 @@ in by another than a loopback address, unless the settings open it to anybody.
 
 import ipaddress
 import logging
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -22,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import RETRY_AFTER_SECONDS, Problem, answer
 from app.api.security_keys import KeyRing
-from app.api.security_scopes import HEALTH, READING, route_path, scope_of
+from app.api.security_scopes import HEALTH, READING, is_for_own_jobs, route_path, scope_of
 from app.db.contracts.keys import KeyStore
 from app.domain import keys
 from app.domain.errors import DatabaseUnavailableError
@@ -33,6 +34,7 @@ MAX_URL_BYTES: Final = 8 * 1024
 MAX_HEADERS: Final = 100
 MAX_HEADER_BYTES: Final = 16 * 1024
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _REALM: Final = 'Bearer realm="haulage"'
 
 _logger: Final = logging.getLogger("haulage.api")
@@ -87,6 +89,7 @@ class Guard:
         _check_head(scope)
         state = scope.setdefault("state", {})
         state["submitter"] = ""
+        state["permit"] = None
         path = route_path(scope["path"], scope.get("root_path", ""))
         if path in HEALTH:
             return
@@ -95,7 +98,6 @@ class Guard:
             if key is None:
                 _check_origin(scope, self._access)
                 return
-            await self._authorize(key, scope["method"], path)
         except DatabaseUnavailableError as error:
             _logger.warning("cannot look a key up: %s", error, extra=MAY_REPEAT)
             raise Problem(
@@ -106,6 +108,7 @@ class Guard:
             ) from None
         state["submitter"] = key.id
         state["api_key"] = key
+        state["permit"] = Permit(self._db, key)
 
     async def _authenticate(self, scope: Scope) -> ApiKey | None:
         """The key of the request; None where it has none and needs none."""
@@ -131,13 +134,22 @@ class Guard:
             return True
         return await self._ring.has_keys()
 
-    async def _authorize(self, key: ApiKey, method: str, path: str) -> None:
-        needed, job_id = scope_of(method, path)
-        if not key.allows(needed):
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """What the key of a request allows, asked once the router has found a route."""
+
+    db: KeyStore
+    key: ApiKey
+
+    async def check(self, request: Request, template: str) -> None:
+        """Refuse what the key does not allow on the route `template`; Problem 403."""
+        needed = scope_of(request.method, template)
+        if not self.key.allows(needed):
             raise _forbidden(needed, f"this needs a key with the scope {needed}")
-        if job_id is not None and not key.allows(keys.Scope.ADMIN):
-            submitter = await self._db.get_submitter(job_id)
-            if submitter not in {None, key.id}:
+        if is_for_own_jobs(template) and not self.key.allows(keys.Scope.ADMIN):
+            submitter = await self.db.get_submitter(request.path_params["job_id"])
+            if submitter not in {None, self.key.id}:
                 raise _forbidden(keys.Scope.ADMIN, "the job was submitted by somebody else")
 
 
@@ -151,6 +163,9 @@ def is_loopback(scope: Scope) -> bool:
 
 
 def _check_head(scope: Scope) -> None:
+    if _CONTROL.search(scope["path"]):
+        # No route has any; patterns, logs and terminals take them for what they are not.
+        raise Problem(HTTPStatus.BAD_REQUEST, "bad-path", "the path has control characters")
     target = scope.get("raw_path") or scope["path"].encode()
     if len(target) + len(scope["query_string"]) > MAX_URL_BYTES:
         raise Problem(

@@ -11,9 +11,11 @@ import pytest
 from api.conftest import client_of
 from api.test_bad_input import assert_problem
 from fastapi import Response
+from fastapi.routing import iter_route_contexts
 from support.waiting import eventually
 
 from app.api import security_keys, security_quota
+from app.api.requests import BoundedRoute
 from app.api.security import MAX_HEADERS, MAX_URL_BYTES, Access
 from app.api.security_scopes import HEALTH, SCOPES, is_declared, scope_of
 from app.api.server import NoScheduler, WebServer
@@ -197,16 +199,50 @@ def test_every_route_has_a_scope(database_url: str) -> None:
 
 def test_paths_lead_to_the_scope_of_their_route() -> None:
     for (method, template), scope in SCOPES.items():
-        path = template.replace("{}", "x.y")
-        assert scope_of(method, path)[0] is scope, path
-    assert scope_of("POST", "/jobs/batch") == (Scope.SUBMIT, None)
-    assert scope_of("POST", "/jobs/cancel") == (Scope.ADMIN, None)
-    assert scope_of("POST", "/jobs/cancel/cancel") == (Scope.SUBMIT, "cancel")
-    assert scope_of("POST", "/jobs/x/y/cancel") == (Scope.ADMIN, None)
-    assert scope_of("POST", "/enqueue/") == (Scope.ADMIN, None)
-    assert scope_of("PUT", "/enqueue") == (Scope.ADMIN, None)
-    assert scope_of("HEAD", "/webhooks/x") == (Scope.ADMIN, None)
-    assert scope_of("GET", "/jobs/x/result") == (Scope.READ, None)
+        for path in (template, "/v1" + template.replace("{}", "{some_id}")):
+            assert scope_of(method, path) is scope, path
+    assert scope_of("POST", "/enqueue/") is Scope.ADMIN
+    assert scope_of("PUT", "/enqueue") is Scope.ADMIN
+    assert scope_of("HEAD", "/webhooks/{webhook_id}") is Scope.ADMIN
+    assert scope_of("GET", "/jobs/{job_id}/result") is Scope.READ
+
+
+async def test_no_spelling_of_a_path_leads_round_its_scope(
+    database_url: str, db: PostgresJobsDB, subtests: pytest.Subtests
+) -> None:
+    """The router's patterns take a line's end behind a path for its end."""
+    key, _ = await made(db, Scope.READ)
+    async with serving(database_url) as web, asking(web, key) as client:
+        for (method, template), _ in SCOPES.items():
+            path = template.replace("{}", new_id())
+            for spelt in (
+                path,
+                f"/v1{path}",
+                f"{path}%0A",
+                f"/v1{path}%0A",
+                f"{path}%0D%0A",
+                f"{path}%00",
+                f"{path}%E2%80%A8",
+                path.replace("/", "//"),
+                path.replace("/", "/./"),
+                path.replace("e", "%65"),
+            ):
+                with subtests.test(f"{method} {spelt}"):
+                    response = await client.request(method, spelt)
+                    assert response.status_code in {400, 403, 404, 405}
+                    if spelt in {path, f"/v1{path}"}:
+                        assert response.status_code == 403
+                    assert_problem(response)
+
+
+def test_every_route_that_does_something_asks_for_its_scope(database_url: str) -> None:
+    """The documents about the API are the only ones that any key may read."""
+    web = WebServer(PostgresJobsDB(database_url), NoScheduler())
+    found = [context.original_route for context in iter_route_contexts(web.app.routes)]
+    free = {getattr(route, "path", "?") for route in found if not isinstance(route, BoundedRoute)}
+    assert len(found) > 50
+    documents = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/static-offline-docs"}
+    assert free <= documents, free
 
 
 async def test_a_key_works_until_its_revocation_is_noticed(
