@@ -3,7 +3,7 @@
     claim (lease) --> send --> judge --> end_try
 
 Whoever dies between sending and writing leaves the delivery due again when its lease is over: it is
-sent at least once, always under the same id.
+sent at least once, always under the same id, and never more often than the schedule has tries.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from app.db.contracts.webhooks import WebhookStore
 from app.domain.errors import DatabaseUnavailableError
-from app.domain.webhooks import Answer, DeliveryStatus, DueDelivery, judge
+from app.domain.webhooks import MAX_TRIES, Answer, DeliveryStatus, DueDelivery, judge
 from app.loops import PeriodicLoop
 from app.telemetry import Telemetry
 from app.webhooks.addresses import AddressRules
@@ -26,6 +26,7 @@ MAX_AT_ONCE: Final = 20
 # An endpoint that hangs keeps only these.
 MAX_OF_ONE_ENDPOINT: Final = 5
 GONE: Final = "the endpoint answered 410 Gone"
+NEVER_ENDED: Final = "no try came to an end: each process that made one was ended in it"
 
 
 class Sender(Protocol):
@@ -108,9 +109,19 @@ class DeliveryService:
         # There may be more that is due than there was room for.
         self._loop.wake()
 
-    async def _try(self, delivery: DueDelivery) -> None:
+    async def _answer(self, delivery: DueDelivery) -> Answer:
+        """What came of sending; an error of ours is a failed try too, or it would repeat for good."""
         assert self._sender is not None  # noqa: S101  made before the first try
-        answer = await self._sender.send(delivery)
+        if delivery.attempt > MAX_TRIES:
+            return Answer(error=NEVER_ENDED)
+        try:
+            return await self._sender.send(delivery)
+        except Exception as error:  # noqa: BLE001
+            self._telemetry.emit("loop.failed", loop="webhook-try", error=repr(error), failures=1)
+            return Answer(error=f"could not be sent: {type(error).__name__}")
+
+    async def _try(self, delivery: DueDelivery) -> None:
+        answer = await self._answer(delivery)
         jitter = random.uniform(0.9, 1.1)  # noqa: S311  spreads load, no secret
         ended = judge(delivery.attempt, answer, jitter)
         try:

@@ -20,7 +20,7 @@ import httpx2
 
 from app import __version__
 from app.domain.masking import mask_secrets
-from app.domain.webhooks import Answer, DueDelivery, signature
+from app.domain.webhooks import BUSY_CODES, Answer, DueDelivery, signature
 from app.webhooks.addresses import AddressRules, BlockedAddressError
 
 TRY_SECONDS: Final = 15.0
@@ -132,8 +132,9 @@ class HTTPSender:
                     "POST", delivery.url, content=body, headers=headers
                 ) as response,
             ):
-                wait = _retry_after_seconds(response.headers.get("retry-after"))
-                return Answer(response.status_code, retry_after_seconds=wait)
+                code = response.status_code
+                asked = response.headers.get("retry-after") if code in BUSY_CODES else None
+                return Answer(code, retry_after_seconds=_retry_after_seconds(asked))
         except TimeoutError:
             return Answer(error=f"no answer within {TRY_SECONDS:.0f} s")
         except (httpx2.HTTPError, httpx2.InvalidURL, BlockedAddressError, OSError) as error:
@@ -153,7 +154,7 @@ def _retry_after_seconds(text: str | None) -> float | None:
         return float(text[:9])
     try:
         at = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # a year of thirty digits
         return None
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)

@@ -18,6 +18,7 @@ from support.waiting import eventually
 from app.db.postgres.adapter import PostgresJobsDB
 from app.domain.errors import DatabaseUnavailableError
 from app.domain.webhooks import (
+    MAX_TRIES,
     SCHEDULE_SECONDS,
     Answer,
     Delivery,
@@ -317,6 +318,13 @@ def test_who_is_busy_may_say_until_when(answer: Answer, seconds: float) -> None:
         ("-1", None),
         ("soon", None),
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+        ("1 Jan 99999999999999999999999 00:00:00 +0000", None),
+        ("1 Jan 2030 00:00:00 +99999999999999999999", None),
+        ("1 Jan 0001 00:00:00 +2359", 0.0),
+        ("31 Dec 9999 23:59:59 -2359", pytest.approx(2.5e11, rel=0.2)),
+        ("1 Jan 2030 99999999999999:00:00 GMT", None),
+        ("\u0663", 3.0),
+        ("\u00b2", None),
     ],
 )
 def test_a_wait_is_seconds_or_a_date(text: str | None, seconds: float | None) -> None:
@@ -337,6 +345,65 @@ async def test_the_wait_that_an_endpoint_asks_for_is_kept(
         await ended_job(db)
         waiting = await until(db, webhook, "pending", 1)
     assert timedelta(seconds=900) < waiting.next_at - datetime.now(UTC) <= timedelta(seconds=1000)
+
+
+ODD_DATE = "Retry-After: 1 Jan 99999999999999999999999 00:00:00 +0000"
+
+
+@pytest.mark.parametrize(("code", "status"), [(200, "delivered"), (503, "pending")])
+async def test_an_odd_wait_is_no_wait(
+    db: PostgresJobsDB, hooks: HookServer, code: int, status: str
+) -> None:
+    webhook = await endpoint(db, hooks)
+    hooks.script.append(answering(code, ODD_DATE))
+    async with delivered_by(db, lease_seconds=0.3):
+        await ended_job(db)
+        assert (await until(db, webhook, status, 1)).last_status_code == code
+    assert len(hooks.got) == 1
+
+
+class Broken:
+    """A sender with a fault of its own."""
+
+    tries = 0
+
+    async def send(self, _: DueDelivery) -> Answer:
+        self.tries += 1
+        raise OverflowError("a fault")
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_an_error_of_ours_is_a_failed_try(db: PostgresJobsDB, hooks: HookServer) -> None:
+    webhook = await endpoint(db, hooks)
+    sender = Broken()
+    telemetry = Telemetry([])
+    service = DeliveryService(
+        db, HERE, telemetry, poll_seconds=0.05, lease_seconds=0.2, make_sender=lambda _: sender
+    )
+    await service.start()
+    try:
+        await ended_job(db)
+        waiting = await until(db, webhook, "pending", 1)
+    finally:
+        await service.stop()
+    assert waiting.last_error == "could not be sent: OverflowError"
+    assert waiting.next_at - datetime.now(UTC) > timedelta(seconds=1)
+    assert sender.tries == 1
+
+
+async def test_what_kills_its_process_at_every_try_is_given_up(
+    db: PostgresJobsDB, hooks: HookServer
+) -> None:
+    webhook = await endpoint(db, hooks)
+    await ended_job(db)
+    for _ in range(MAX_TRIES):
+        assert await db.claim_deliveries(1, 1, [], 0.0)
+    async with delivered_by(db):
+        given_up = await until(db, webhook, "failed", MAX_TRIES + 1)
+    assert given_up.last_error == delivering.NEVER_ENDED
+    assert not hooks.got
 
 
 class Flaky(PostgresJobsDB):
