@@ -57,7 +57,7 @@ def is_declared(method: str, template: str) -> bool:
 
 
 def scope_of(method: str, template: str) -> Scope:
-    """What the route `template` asks for; never made of a path, which the router may read otherwise."""
+    """What the route `template` asks for; not of a path, which the router may read otherwise."""
     method = "GET" if method == "HEAD" else method
     default = Scope.READ if method in READING else Scope.ADMIN
     return SCOPES.get((method, _bare(template)), default)

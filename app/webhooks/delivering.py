@@ -22,8 +22,9 @@ from app.webhooks.addresses import AddressRules
 POLL_SECONDS: Final = 1.0
 # Longer than a try may take with its writes.
 LEASE_SECONDS: Final = 60.0
-MAX_AT_ONCE: Final = 20
-# An endpoint that hangs keeps only these.
+# Each is a coroutine that waits for somebody else.
+MAX_AT_ONCE: Final = 50
+# One whose last try failed has only one, until it answers again.
 MAX_OF_ONE_ENDPOINT: Final = 5
 GONE: Final = "the endpoint answered 410 Gone"
 NEVER_ENDED: Final = "no try came to an end: each process that made one was ended in it"
@@ -70,6 +71,8 @@ class DeliveryService:
         self._make_sender = make_sender
         self._sender: Sender | None = None
         self._tries: dict[asyncio.Task[None], str] = {}
+        # Endpoints whose last try failed; there are as few as endpoints.
+        self._failing: set[str] = set()
         self._loop = PeriodicLoop("webhooks", self._deliver_once, poll_seconds, telemetry)
 
     async def start(self) -> None:
@@ -91,9 +94,9 @@ class DeliveryService:
         room = MAX_AT_ONCE - len(self._tries)
         if room <= 0:
             return 0
-        under_way = Counter(self._tries.values())
-        busy = [webhook for webhook, n in under_way.items() if n >= MAX_OF_ONE_ENDPOINT]
-        due = await self._db.claim_deliveries(room, MAX_OF_ONE_ENDPOINT, busy, self._lease_seconds)
+        taken = Counter(self._tries.values())
+        taken.update(dict.fromkeys(self._failing, MAX_OF_ONE_ENDPOINT - 1))
+        due = await self._db.claim_deliveries(room, MAX_OF_ONE_ENDPOINT, taken, self._lease_seconds)
         if due and self._sender is None:
             self._sender = await asyncio.to_thread(self._make_sender, self._rules)
         for delivery in due:
@@ -110,7 +113,7 @@ class DeliveryService:
         self._loop.wake()
 
     async def _answer(self, delivery: DueDelivery) -> Answer:
-        """What came of sending; an error of ours is a failed try too, or it would repeat for good."""
+        """What came of sending. An error of ours is a failed try too, or it would never end."""
         assert self._sender is not None  # noqa: S101  made before the first try
         if delivery.attempt > MAX_TRIES:
             return Answer(error=NEVER_ENDED)
@@ -124,6 +127,10 @@ class DeliveryService:
         answer = await self._answer(delivery)
         jitter = random.uniform(0.9, 1.1)  # noqa: S311  spreads load, no secret
         ended = judge(delivery.attempt, answer, jitter)
+        if ended.status is DeliveryStatus.DELIVERED or ended.is_gone:
+            self._failing.discard(delivery.webhook_id)
+        else:
+            self._failing.add(delivery.webhook_id)
         try:
             is_ours = await self._db.end_try(delivery, ended)
             if is_ours and ended.is_gone:

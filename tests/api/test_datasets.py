@@ -361,7 +361,7 @@ async def test_a_page_of_long_rows_is_cut(inline: httpx2.AsyncClient) -> None:
     assert page["next"] == f"/datasets/{told['id']}/rows?after=5"
 
 
-@pytest.mark.parametrize("dataset_id", [new_id(), "no-id", "%00", "1" * 500, "%0d%0aX:%20y"])
+@pytest.mark.parametrize("dataset_id", [new_id(), "no-id", "%25", "1" * 500, "X:%20y"])
 async def test_an_unknown_dataset_is_told(inline: httpx2.AsyncClient, dataset_id: str) -> None:
     for method, path in (("GET", ""), ("GET", "/rows"), ("DELETE", "")):
         response = await inline.request(method, f"/datasets/{dataset_id}{path}")

@@ -352,7 +352,7 @@ class MockDatabase(MockFollowing):
         raise NotImplementedError
 
     async def claim_deliveries(
-        self, limit: int, per_webhook: int, busy: Sequence[str], lease_seconds: float
+        self, limit: int, per_webhook: int, taken: Mapping[str, int], lease_seconds: float
     ) -> list[DueDelivery]:
         raise NotImplementedError
 

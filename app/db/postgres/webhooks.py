@@ -1,6 +1,6 @@
 """Webhook endpoints and their deliveries in PostgreSQL; it sends nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from app.db.ids import as_uuid, new_id
@@ -53,12 +53,17 @@ class PostgresWebhooks(PostgresCalls):
         return None if row is None else bool(row["replayed"])
 
     async def claim_deliveries(
-        self, limit: int, per_webhook: int, busy: Sequence[str], lease_seconds: float
+        self, limit: int, per_webhook: int, taken: Mapping[str, int], lease_seconds: float
     ) -> list[DueDelivery]:
         """See WebhookStore."""
-        passed_over = [UUID(webhook_id) for webhook_id in busy]
         return await self._fetch_as(
-            DueDelivery, "claim_deliveries", limit, per_webhook, passed_over, lease_seconds
+            DueDelivery,
+            "claim_deliveries",
+            limit,
+            per_webhook,
+            [UUID(webhook_id) for webhook_id in taken],
+            list(taken.values()),
+            lease_seconds,
         )
 
     async def end_try(self, delivery: DueDelivery, ended: TryEnded) -> bool:

@@ -68,27 +68,36 @@ from haulage.webhook_deliveries
 where id = $1;
 
 -- name: claim_deliveries
--- At most $1 due deliveries for one try, at most $2 of one endpoint and none of endpoints $3. For
--- $4 seconds they are nobody else's: whoever dies in the middle of a try leaves them due again.
+-- At most $1 due deliveries for one try, at most $2 of one endpoint, $4 of which are taken for each
+-- of endpoints $3. For $5 seconds they are nobody else's: whoever dies in the middle of a try leaves
+-- them due again.
 with
-due as materialized (
-    select d.id
+-- Of each endpoint what there is a place for.
+found as materialized (
+    select w.id as webhook_id, d.id, d.next_at, coalesce(t.places, 0) as taken
     from haulage.webhooks w
+    left join unnest($3::uuid[], $4::integer[]) as t (webhook_id, places) on t.webhook_id = w.id
     cross join lateral (
         select c.id, c.next_at
         from haulage.webhook_deliveries c
         where c.webhook_id = w.id and c.status = 'pending' and c.next_at <= now()
         order by c.next_at
-        limit $2
+        limit greatest(0, $2 - coalesce(t.places, 0))
         for update skip locked
     ) d
-    where w.is_active and w.id <> all ($3::uuid[])
-    order by d.next_at
+    where w.is_active
+),
+-- Fair: the first of each endpoint, then the second of each. By age alone the backlogs of endpoints
+-- that hang would go before everything of those that answer.
+due as materialized (
+    select id
+    from found
+    order by taken + row_number() over (partition by webhook_id order by next_at), next_at
     limit $1
 ),
 claimed as (
     update haulage.webhook_deliveries d
-    set attempt = d.attempt + 1, next_at = now() + make_interval(secs => $4)
+    set attempt = d.attempt + 1, next_at = now() + make_interval(secs => $5)
     from due
     where d.id = due.id
     returning d.id, d.webhook_id, d.job_id, d.event, d.attempt, d.created_at
