@@ -29,6 +29,7 @@ from app.api.links import link_to_next, next_page
 from app.api.offloading import BusyError, OffloadedError, Offloading
 from app.api.openapi import headers, problems
 from app.api.problems import RETRY_AFTER_SECONDS, Problem
+from app.api.requests import form_type
 from app.api.versions import beside
 from app.datasets.tables import MAX_BYTES
 from app.db.interface import DBFactory, DBInterface
@@ -159,7 +160,7 @@ class DatasetRoutes:
         return stored
 
     async def _take_in(self, http: Request, file: BinaryIO) -> Any:
-        content_type = http.headers.get("content-type", "")
+        content_type = form_type(http)
         try:
             async with aclosing(_body(http)) as chunks:
                 form = await read_form(

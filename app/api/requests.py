@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -21,6 +22,12 @@ from app.domain.json_values import TOO_DEEP, TOO_LONG_INTEGER
 MAX_BODY_BYTES: Final = MAX_PAYLOAD_BYTES + 256 * 1024
 # Below this, parsing takes under a millisecond and a thread would cost more.
 OFF_LOOP_BYTES: Final = 64 * 1024
+# One of a header: a name without `*` and `%`, and a value, which may be quoted. It never goes back.
+_PARAMETER: Final = re.compile(
+    r"[ \t]*+(?:([A-Za-z0-9!#$&+.^_`|~-]++)="
+    r'(?:"(?:[^"\\\x00-\x1f\x7f]|\\[\x20-\x7e])*+"|[^\s";\x00-\x1f\x7f]*+)'
+    r"[ \t]*+)?+(?:;|\Z)"
+)
 
 
 class BoundedRequest(Request):
@@ -114,6 +121,38 @@ def unparsable(place: Callable[[], str] = lambda: "") -> Iterator[None]:
 def media_type(request: Request) -> str:
     """The content type without its parameters, "" where there is none."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def form_type(request: Request) -> str:
+    """The header `Content-Type` of a form, whose parameters can only be read in one way.
+
+    RFC 2231 is no part of RFC 7578: continued, encoded or repeated parameters mean one boundary to
+    one reader and another to the next, and make the library's own raise whatever comes to its mind.
+
+    Raises:
+        Problem: 415 for another type, 400 for other parameters than `name=value`, each once.
+    """
+    text = request.headers.get("content-type", "")
+    if media_type(request) != "multipart/form-data":
+        raise Problem(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "no-form",
+            "send a form with the header content-type: multipart/form-data",
+        )
+    names: set[str] = set()
+    at = text.find(";") + 1 or len(text)
+    while at < len(text):
+        found = _PARAMETER.match(text, at)
+        if found is None or (found[1] or "").lower() in names:
+            raise Problem(
+                HTTPStatus.BAD_REQUEST,
+                "bad-form",
+                "the header content-type states no usable boundary",
+            )
+        if found[1]:
+            names.add(found[1].lower())
+        at = found.end()
+    return text
 
 
 def _is_json(request: Request) -> bool:
