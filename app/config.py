@@ -79,7 +79,7 @@ class Settings(BaseSettings):
     allow_unauthenticated: bool = Field(
         default=False,
         description="Listen on other than loopback addresses without API keys, and answer "
-        "everybody there as long as no key is active.",
+        "everybody there as long as no key was ever made.",
     )
     require_key: bool = Field(
         default=False,

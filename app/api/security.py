@@ -5,7 +5,7 @@ bounds of its head --> key --> routing --> scope of the route that was found
                         '-- none needed: Host and Origin must be of this machine, since every web
                             page in a browser here could send requests to a loopback address
 
-A key is needed where one is active, where the settings say so, and for every connection that comes
+A key is needed once one was made, if all were revoked since, where the settings say so, and for every connection that comes
 in by another than a loopback address, unless the settings open it to anybody.
 """
 
@@ -46,7 +46,7 @@ class Access:
 
     Attributes:
         needs_key: always, also on loopback and without any key stored.
-        is_open: to everybody who reaches the address, as long as no key is active.
+        is_open: to everybody who reaches the address, as long as no key was ever made.
         admin_key: a key that allows everything without being stored.
         allowed_hosts: names in `Host` of requests without a key; None for those of loopback, and
             then only where they come in by it.

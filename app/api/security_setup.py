@@ -80,5 +80,5 @@ def describe_security(document: dict[str, Any], problems: dict[str, dict[str, An
                 answers.setdefault(status, problems[status])
             if is_declared(method.upper(), path):
                 scope = scope_of(method.upper(), path)
-                # The empty one: as long as no key is active none is needed.
+                # The empty one: as long as no key was made none is needed.
                 operation["security"] = [{_KEY: [scope.value]}, {}]

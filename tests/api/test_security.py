@@ -261,7 +261,7 @@ async def test_a_key_works_until_its_revocation_is_noticed(
         await eventually(is_refused, "the revocation is noticed", 2.0)
 
 
-async def test_the_first_key_closes_and_the_last_one_opens_loopback(
+async def test_the_first_key_closes_and_the_last_one_opens_nothing(
     database_url: str, db: PostgresJobsDB, at_once: None
 ) -> None:
     async with serving(database_url) as web, asking(web) as client:
@@ -269,7 +269,11 @@ async def test_the_first_key_closes_and_the_last_one_opens_loopback(
         _, stored = await made(db, Scope.READ)
         assert (await client.post("/enqueue", json=JOB)).status_code == 401
         await db.revoke_key(stored.id)
-        assert (await client.post("/enqueue", json=JOB)).status_code == 200
+        assert (await client.post("/enqueue", json=JOB)).status_code == 401
+    async with serving(database_url, is_open=True) as web, asking(web, base_url=BEYOND) as client:
+        response = await client.post("/enqueue", json=JOB)
+        assert response.status_code == 401
+        assert_problem(response)
 
 
 async def test_keys_are_looked_up_seldom(database_url: str, db: PostgresJobsDB) -> None:

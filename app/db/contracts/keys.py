@@ -27,7 +27,11 @@ class KeyStore(Protocol):
         """The key with this SHA-256; None where there is none or it was revoked."""
 
     async def has_keys(self) -> bool:
-        """Whether any key is active."""
+        """Whether a key was ever made, if they were revoked since.
+
+        A service that was closed once stays so: who revokes a leaked key before making the next one
+        must not open it.
+        """
 
     async def list_keys(self) -> list[ApiKey]:
         """All keys, those that were revoked too, in the order of their making."""

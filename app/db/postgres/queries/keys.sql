@@ -18,8 +18,8 @@ from haulage.api_keys
 where sha256 = $1 and revoked_at is null;
 
 -- name: has_keys
--- Whether any key is active.
-select exists (select from haulage.api_keys where revoked_at is null) as found;
+-- Whether there is any key, also a revoked one.
+select exists (select from haulage.api_keys) as found;
 
 -- name: list_keys
 -- All keys in the order of their making.
