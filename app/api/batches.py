@@ -104,7 +104,7 @@ class BatchRoutes:
             response_model_exclude_unset=True,
             summary="Submit many jobs, all or none",
             tags=["jobs"],
-            responses={202: SUBMITTED, **problems(400, 413, 415, 422, 429, 503)},
+            responses={202: SUBMITTED, **problems(400, 408, 413, 415, 422, 429, 503)},
             openapi_extra={"parameters": [KEY_PARAMETER], "requestBody": _BODY},
         )
         add(

@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import tempfile
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from http import HTTPStatus
@@ -25,25 +26,27 @@ from app.api.datasets_schemas import (
     upload_form,
 )
 from app.api.forms import Form, invalid_field, read_form, too_large
+from app.api.intake import submitter_of
 from app.api.links import link_to_next, next_page
 from app.api.offloading import BusyError, OffloadedError, Offloading
 from app.api.openapi import headers, problems
 from app.api.problems import RETRY_AFTER_SECONDS, Problem
+from app.api.receiving import in_time
 from app.api.requests import form_type
 from app.api.versions import beside
 from app.datasets.tables import MAX_BYTES
 from app.db.interface import DBFactory, DBInterface
 from app.domain.errors import DatasetError, DatasetInUseError, DatasetNotFoundError
 
-MAX_UPLOADS: Final = 4
-"""That are received or read at once by one process."""
+MAX_UPLOADS: Final = 16
+"""That are received or read at once by one process; each has a file on disk."""
+
+MAX_UPLOADS_OF_ONE: Final = 4
+"""Of them with one key, and of all without any together."""
 
 MAX_READERS: Final = 2
 MAX_FORM_BYTES: Final = MAX_BYTES + 64 * 1024
 """Of a body: the file, the fields and what stands between them."""
-
-STALL_SECONDS: Final = 30.0
-"""How long a client may send nothing."""
 
 READ_SECONDS: Final = 300.0
 MAX_NAME: Final = 255
@@ -66,7 +69,7 @@ class DatasetRoutes:
 
     def __init__(self, db: DBInterface, db_factory: DBFactory | None = None) -> None:
         self._db = db
-        self._uploads = 0
+        self._uploads: Counter[str] = Counter()
         # An upload that has come in waits for the readers rather than being sent anew.
         self._reading = Offloading(
             db,
@@ -146,15 +149,19 @@ class DatasetRoutes:
         declared = http.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > MAX_FORM_BYTES:
             raise too_large(MAX_BYTES)
-        if self._uploads >= MAX_UPLOADS:
+        submitter = submitter_of(http)
+        if self._uploads.total() >= MAX_UPLOADS:
             raise _busy(f"{MAX_UPLOADS} files are being taken in already")
-        self._uploads += 1
+        if self._uploads[submitter] >= MAX_UPLOADS_OF_ONE:
+            raise _busy(f"{MAX_UPLOADS_OF_ONE} files of yours are being taken in already")
+        self._uploads[submitter] += 1
         try:
             # It has no name: it is gone with the last process that has it open, whatever happens.
             with tempfile.TemporaryFile() as file:
                 answer = await self._take_in(http, file)
         finally:
-            self._uploads -= 1
+            self._uploads[submitter] -= 1
+            self._uploads += Counter()  # without those who have none any more
         stored = UploadResponse.of_upload(answer)
         response.headers["Location"] = beside(http, f"/datasets/{stored.id}")
         return stored
@@ -251,22 +258,10 @@ class DatasetRoutes:
 
 
 async def _body(http: Request) -> AsyncGenerator[bytes, None]:
-    """The body as it comes; 413 as soon as it is too large, 408 where nothing comes any more."""
+    """The body as it comes; 413 as soon as it is too large, 408 where it comes too slowly."""
     size = 0
-    async with aclosing(http.stream()) as stream:
-        while True:
-            try:
-                async with asyncio.timeout(STALL_SECONDS):
-                    chunk = await anext(stream)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                raise Problem(
-                    HTTPStatus.REQUEST_TIMEOUT,
-                    "stalled",
-                    f"nothing came for {STALL_SECONDS:.0f} s",
-                    headers={"Connection": "close"},
-                ) from None
+    async with aclosing(in_time(http.stream())) as stream:
+        async for chunk in stream:
             size += len(chunk)
             if size > MAX_FORM_BYTES:
                 raise too_large(MAX_BYTES)

@@ -64,7 +64,7 @@ class CloneRoutes:
             tags=["jobs"],
             responses={
                 202: {"description": "The new job is stored.", **SUBMITTED},
-                **problems(400, 404, 410, 413, 415, 422, 429, 503),
+                **problems(400, 404, 408, 410, 413, 415, 422, 429, 503),
             },
             openapi_extra={"parameters": [KEY_PARAMETER]},
         )

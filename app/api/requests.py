@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -12,8 +12,10 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope
 
 from app.api.problems import Problem, on_unexpected
+from app.api.receiving import BodyRoom, in_time
 from app.domain.errors import HaulageError
 from app.domain.jobs import MAX_PAYLOAD_BYTES
 from app.domain.json_values import TOO_DEEP, TOO_LONG_INTEGER
@@ -31,25 +33,42 @@ _PARAMETER: Final = re.compile(
 
 
 class BoundedRequest(Request):
-    """A request whose body is refused as soon as it grows too large."""
+    """A request whose body is refused as soon as it grows too large or comes too slowly.
+
+    Args:
+        room: what its body is held in until `let_go`.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, room: BodyRoom) -> None:
+        super().__init__(scope, receive)
+        self._room = room
+        self._held_bytes = 0
 
     async def body(self) -> bytes:
         """The whole body; 413 as a problem above MAX_BODY_BYTES, before reading it all."""
         return await self.read(MAX_BODY_BYTES)
 
     async def read(self, limit_bytes: int) -> bytes:
-        """As `body` with a limit of its own."""
+        """As `body` with a limit of its own; 408 and 503 as `receiving` has them."""
         if not hasattr(self, "_body"):
             declared = self.headers.get("content-length", "")
             if declared.isdecimal() and int(declared) > limit_bytes:
                 raise _too_large(limit_bytes)
             chunks = bytearray()
-            async for chunk in self.stream():
-                chunks += chunk
-                if len(chunks) > limit_bytes:
-                    raise _too_large(limit_bytes)
+            async with aclosing(in_time(self.stream())) as stream:
+                async for chunk in stream:
+                    if len(chunks) + len(chunk) > limit_bytes:
+                        raise _too_large(limit_bytes)
+                    self._room.take(len(chunk))
+                    self._held_bytes += len(chunk)
+                    chunks += chunk
             self._body = bytes(chunks)
         return self._body
+
+    def let_go(self) -> None:
+        """The request is answered: others may have its room."""
+        self._room.give_back(self._held_bytes)
+        self._held_bytes = 0
 
     async def json(self) -> Any:
         """The body as JSON."""
@@ -77,12 +96,15 @@ class BoundedRoute(APIRoute):
                     "not-json",
                     "send JSON with the header content-type: application/json",
                 )
+            bounded = BoundedRequest(request.scope, request.receive, request.app.state.body_room)
             try:
-                return await handle(BoundedRequest(request.scope, request.receive))
+                return await handle(bounded)
             except (HTTPException, RequestValidationError, HaulageError):
                 raise
             except Exception as error:  # noqa: BLE001  answered here, the connection stays usable
                 return await on_unexpected(request, error)
+            finally:
+                bounded.let_go()
 
         return handle_bounded
 

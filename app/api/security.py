@@ -5,8 +5,9 @@ bounds of its head --> key --> routing --> scope of the route that was found
                         '-- none needed: Host and Origin must be of this machine, since every web
                             page in a browser here could send requests to a loopback address
 
-A key is needed once one was made, if all were revoked since, where the settings say so, and for every connection that comes
-in by another than a loopback address, unless the settings open it to anybody.
+A key is needed once one was made (also if all were revoked since), where the settings say so, and
+for every connection that comes in by another than a loopback address, unless the settings open it
+to anybody.
 """
 
 import ipaddress

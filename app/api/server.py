@@ -30,6 +30,7 @@ from app.api.openapi import headers, install_openapi, problems
 from app.api.pipelines import PipelineRoutes
 from app.api.problems import install_problem_handlers
 from app.api.queues import QueueRoutes
+from app.api.receiving import BodyRoom
 from app.api.requests import BoundedRoute
 from app.api.results import ResultRoutes
 from app.api.schemas import (
@@ -135,6 +136,7 @@ class WebServer:
             lifespan=self._lifespan,
             generate_unique_id_function=_operation_id,
         )
+        self.app.state.body_room = BodyRoom()
         self._webhook_rules = webhook_rules or AddressRules()
         self._deliveries = deliveries or NoScheduler()
         self._security.guard(self.app)
@@ -180,7 +182,7 @@ class WebServer:
             response_model=EnqueueResponse,
             summary="Submit a job",
             tags=["jobs"],
-            responses={200: SUBMITTED, **problems(400, 413, 415, 422, 429, 503)},
+            responses={200: SUBMITTED, **problems(400, 408, 413, 415, 422, 429, 503)},
             openapi_extra={"parameters": [KEY_PARAMETER]},
         )
         add(

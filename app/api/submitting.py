@@ -62,7 +62,7 @@ class SubmitRoutes:
             response_model=EnqueueResponse,
             summary="Submit a job, answered by 202",
             tags=["jobs"],
-            responses={202: SUBMITTED, **problems(400, 413, 415, 422, 429, 503)},
+            responses={202: SUBMITTED, **problems(400, 408, 413, 415, 422, 429, 503)},
             openapi_extra={"parameters": [KEY_PARAMETER]},
         )
 

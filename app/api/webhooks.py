@@ -147,7 +147,7 @@ class WebhookRoutes:
             tags=["webhooks"],
             responses={
                 201: {"headers": headers(Location="The endpoint.")},
-                **problems(400, 409, 413, 415, 422, 503),
+                **problems(400, 408, 409, 413, 415, 422, 503),
             },
         )
         add(
@@ -175,7 +175,7 @@ class WebhookRoutes:
             response_model=WebhookResponse,
             summary="Switch an endpoint on or off",
             tags=["webhooks"],
-            responses=problems(400, 404, 413, 415, 422, 503),
+            responses=problems(400, 404, 408, 413, 415, 422, 503),
         )
         add(
             "/webhooks/{webhook_id}",

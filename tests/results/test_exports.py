@@ -80,7 +80,7 @@ def test_no_formula_begins_a_cell_however_the_file_is_divided(text: str, delimit
         file = io.StringIO(written, newline="")
         for row in csv.reader(file, delimiter=delimiter, quoting=quoting):
             for cell in row:
-                bare = cell.strip(" \"\ufeff\t\r\n")
+                bare = cell.strip(' "\ufeff\t\r\n')
                 assert not bare.startswith(("=", "+", "-", "@", "\uff1d")), row
 
 

@@ -13,9 +13,9 @@ BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _PASSED_OVER: Final = r"[\s\x00-\x20\ufeff\u200b-\u200f\u2060'\"\u2018-\u201f]*+"
 _SIGN: Final = r"[=+\-@\uff1d\uff0b\uff0d\uff20]"
 _FORMULA: Final = re.compile(_PASSED_OVER + _SIGN)
-# Where Excel's country divides lists by semicolons it divides this file by them, so a cell may begin
-# in the middle of a text. What is passed over is matched also without a sign: tried anew from each of
-# its characters it would take quadratic time.
+# Where Excel's country divides lists by semicolons it divides this file by them, so a cell may
+# begin in the middle of a text. What is passed over is matched also without a sign: tried anew from
+# each of its characters it would take quadratic time.
 _INNER: Final = re.compile(f"([;\t\r\n]{_PASSED_OVER})({_SIGN})?")
 _CONTROL: Final = ("\t", "\r", "\n")
 
