@@ -119,6 +119,12 @@ class Settings(BaseSettings):
         ge=0,
         description="Bytes of their payloads together, as they are stored.",
     )
+    max_datasets_per_key: int = Field(
+        default=200,
+        ge=0,
+        le=1_000_000,
+        description="Stored datasets that one API key may have, of up to 64 MiB each.",
+    )
     webhook_allow: Annotated[list[str], NoDecode, BeforeValidator(parse_list)] = Field(
         default_factory=list,
         description="Hosts and networks that webhooks may go to beside public addresses, divided "

@@ -33,6 +33,7 @@ from app.api.openapi import headers, problems
 from app.api.problems import RETRY_AFTER_SECONDS, Problem
 from app.api.receiving import in_time
 from app.api.requests import form_type
+from app.api.security_quota import Quota
 from app.api.versions import beside
 from app.datasets.tables import MAX_BYTES
 from app.db.interface import DBFactory, DBInterface
@@ -67,8 +68,9 @@ class DatasetRoutes:
         db_factory: builds the adapter of a process that reads a file; None reads it in this one.
     """
 
-    def __init__(self, db: DBInterface, db_factory: DBFactory | None = None) -> None:
+    def __init__(self, db: DBInterface, quota: Quota, db_factory: DBFactory | None = None) -> None:
         self._db = db
+        self._quota = quota
         self._uploads: Counter[str] = Counter()
         # An upload that has come in waits for the readers rather than being sent anew.
         self._reading = Offloading(
@@ -93,7 +95,7 @@ class DatasetRoutes:
             openapi_extra={"requestBody": upload_form()},
             responses={
                 201: {"headers": headers(Location="The dataset.")},
-                **problems(400, 408, 413, 415, 422, 503),
+                **problems(400, 408, 413, 415, 422, 429, 503),
             },
         )
         add(
@@ -156,6 +158,7 @@ class DatasetRoutes:
             raise _busy(f"{MAX_UPLOADS_OF_ONE} files of yours are being taken in already")
         self._uploads[submitter] += 1
         try:
+            await self._quota.admit_datasets(http, self._uploads[submitter])
             # It has no name: it is gone with the last process that has it open, whatever happens.
             with tempfile.TemporaryFile() as file:
                 answer = await self._take_in(http, file)
@@ -178,7 +181,7 @@ class DatasetRoutes:
                     text_fields=_FIELDS,
                     max_file_bytes=MAX_BYTES,
                 )
-            wishes = _wishes(form)
+            wishes = {**_wishes(form), "submitted_by": submitter_of(http)}
             return await _while_connected(http, self._reading.run(take_in, file, **wishes))
         except ClientDisconnect:  # nobody reads this
             raise Problem(HTTPStatus.BAD_REQUEST, "broken-off", "the client has gone") from None

@@ -1,4 +1,4 @@
-"""Bodies on their way in: each in time, and all that are held in memory within one bound.
+"""Bodies on their way in, each in time.
 
 A client may send slowly, but not at any price for the others: a body that stops, or comes more
 slowly than anything that is still called a network, is refused with 408.
@@ -10,7 +10,7 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import Final
 
-from app.api.problems import RETRY_AFTER_SECONDS, Problem
+from app.api.problems import Problem
 
 STALL_SECONDS: Final = 30.0
 """How long a client may send nothing, and what it may take at first."""
@@ -19,6 +19,7 @@ LEAST_BYTES_PER_SECOND: Final = 64 * 1024
 """After that, on the average."""
 
 MAX_HELD_BYTES: Final = 256 * 1024**2
+"""In memory, by all bodies of one process."""
 
 
 async def in_time(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -44,25 +45,3 @@ async def in_time(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, 
                 ) from None
             size += len(chunk)
             yield chunk
-
-
-class BodyRoom:
-    """The memory of one process for bodies; for the event loop's thread."""
-
-    def __init__(self, max_bytes: int = MAX_HELD_BYTES) -> None:
-        self._free = max_bytes
-
-    def take(self, size_bytes: int) -> None:
-        """Hold so much more; Problem 503 where it is not there."""
-        if size_bytes > self._free:
-            raise Problem(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "busy",
-                "as many bodies are being received as there is room for",
-                headers={"Retry-After": str(RETRY_AFTER_SECONDS), "Connection": "close"},
-            )
-        self._free -= size_bytes
-
-    def give_back(self, size_bytes: int) -> None:
-        """Hold so much less."""
-        self._free += size_bytes

@@ -15,7 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope
 
 from app.api.problems import Problem, on_unexpected
-from app.api.receiving import BodyRoom, in_time
+from app.api.receiving import in_time
+from app.api.room import Room
 from app.domain.errors import HaulageError
 from app.domain.jobs import MAX_PAYLOAD_BYTES
 from app.domain.json_values import TOO_DEEP, TOO_LONG_INTEGER
@@ -39,7 +40,7 @@ class BoundedRequest(Request):
         room: what its body is held in until `let_go`.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, room: BodyRoom) -> None:
+    def __init__(self, scope: Scope, receive: Receive, room: Room) -> None:
         super().__init__(scope, receive)
         self._room = room
         self._held_bytes = 0

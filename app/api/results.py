@@ -1,12 +1,13 @@
 """What a completed job has left: as it was stored, in parts, and in forms for other programs."""
 
+import asyncio
 import json
 import logging
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, BinaryIO, Final, Literal
 
 from fastapi import Path, Query, Request, Response
 from fastapi.routing import APIRouter
@@ -17,7 +18,8 @@ from app.api.offloading import BusyError, OffloadedError, Offloading
 from app.api.openapi import headers, problems
 from app.api.problems import RETRY_AFTER_SECONDS, Problem
 from app.api.results_schemas import QuotesPage, ResponsesPage, ThemesResponse
-from app.api.slices import SlicedResponse
+from app.api.room import Room
+from app.api.slices import SLICE_BYTES, SlicedResponse
 from app.db.ids import as_uuid
 from app.db.interface import DBFactory, DBInterface
 from app.domain.errors import ExportError
@@ -27,6 +29,12 @@ from app.results.exports.forms import FORMS
 
 MAX_EXPORTS: Final = 2
 """That are made at once by one process."""
+
+MAX_FETCHES: Final = 8
+"""Of results at once, each of which is whole in memory until it is on its way."""
+
+MAX_ANSWERS_BYTES: Final = 2 * 1024**3
+"""On disk, of answers that are being sent."""
 
 EXPORT_WAIT_SECONDS: Final = 10.0
 EXPORT_SECONDS: Final = 120.0
@@ -51,6 +59,8 @@ class ResultRoutes:
 
     def __init__(self, db: DBInterface, db_factory: DBFactory | None = None) -> None:
         self._db = db
+        self._fetching = asyncio.Semaphore(MAX_FETCHES)
+        self._room = Room(MAX_ANSWERS_BYTES, "large answers")
         self._exporting = Offloading(
             db,
             db_factory,
@@ -166,10 +176,20 @@ class ResultRoutes:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=facts)
         if form != "json":
             return await self._exported(str(key), form, part, facts)
-        pieces = await self._db.list_result_pieces(job_id)
-        if not pieces:  # run again between the two looks
-            raise await self._no_result(job_id)
-        return SlicedResponse(pieces, _JSON, facts)
+        async with self._fetching:
+            pieces = await self._db.list_result_pieces(job_id)
+            if not pieces:  # run again between the two looks
+                raise await self._no_result(job_id)
+            if sum(map(len, pieces)) <= SLICE_BYTES:
+                return SlicedResponse(pieces, _JSON, facts)
+            # On disk, however long the client takes.
+            file = tempfile.TemporaryFile()  # noqa: SIM115  the response closes it
+            try:
+                await asyncio.to_thread(_write, file, pieces)
+                return SlicedResponse(file, _JSON, facts, room=self._room)
+            except BaseException:
+                file.close()
+                raise
 
     async def get_result_themes(self, job_id: str) -> Response:
         """Every theme as it is in the result, with what became of the other answers."""
@@ -237,7 +257,11 @@ class ResultRoutes:
             # What people wrote is escaped; should that fail, nothing of it may run or be fetched.
             "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
         }
-        return SlicedResponse(file, chosen.media_type, facts)
+        try:
+            return SlicedResponse(file, chosen.media_type, facts, room=self._room)
+        except Problem:
+            file.close()
+            raise
 
     async def _require_result(self, job_id: str) -> ResultState:
         state = await self._db.get_result_state(job_id)
@@ -270,6 +294,11 @@ def _page(http: Request, page: PartPage, after: int, more_fields: str = "") -> R
     response = Response(body, media_type=_JSON)
     link_to_next(response, more)
     return response
+
+
+def _write(file: BinaryIO, pieces: Iterable[bytes]) -> None:
+    file.writelines(pieces)
+    file.flush()
 
 
 def _theme_id(name: str) -> str:

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import RETRY_AFTER_SECONDS, Problem, answer
 from app.api.security_keys import KeyRing
-from app.api.security_scopes import HEALTH, READING, is_for_own_jobs, route_path, scope_of
+from app.api.security_scopes import HEALTH, READING, owned_by_submitter, route_path, scope_of
 from app.db.contracts.keys import KeyStore
 from app.domain import keys
 from app.domain.errors import DatabaseUnavailableError
@@ -53,6 +53,7 @@ class Access:
             then only where they come in by it.
         cors_origins: web origins whose pages may read answers.
         max_pending_jobs: of one key that has no cap of its own, likewise `max_pending_bytes`.
+        max_datasets: stored, of one key.
     """
 
     needs_key: bool = False
@@ -62,6 +63,7 @@ class Access:
     cors_origins: tuple[str, ...] = ()
     max_pending_jobs: int = 10_000
     max_pending_bytes: int = 1024**3
+    max_datasets: int = 200
 
 
 class Guard:
@@ -148,10 +150,15 @@ class Permit:
         needed = scope_of(request.method, template)
         if not self.key.allows(needed):
             raise _forbidden(needed, f"this needs a key with the scope {needed}")
-        if is_for_own_jobs(template) and not self.key.allows(keys.Scope.ADMIN):
+        owned = owned_by_submitter(request.method, template)
+        if owned is None or self.key.allows(keys.Scope.ADMIN):
+            return
+        if owned == "job":
             submitter = await self.db.get_submitter(request.path_params["job_id"])
-            if submitter not in {None, self.key.id}:
-                raise _forbidden(keys.Scope.ADMIN, "the job was submitted by somebody else")
+        else:
+            submitter = await self.db.get_dataset_submitter(request.path_params["dataset_id"])
+        if submitter not in {None, self.key.id}:
+            raise _forbidden(keys.Scope.ADMIN, f"the {owned} was submitted by somebody else")
 
 
 def is_loopback(scope: Scope) -> bool:

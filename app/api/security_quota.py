@@ -1,4 +1,4 @@
-"""Caps on what one key may have waiting: pending jobs, and the bytes of their payloads.
+"""Caps on what one key may have: pending jobs, the bytes of their payloads, and stored datasets.
 
 The count is the database's, at most a second old, plus what this process has let in since. A cap
 may therefore be exceeded by what arrives during a count, and by what other processes let in within
@@ -73,6 +73,23 @@ class Quota:
         waiting.jobs += jobs
         waiting.size_bytes += size_bytes
         return _headers(caps, waiting)
+
+    async def admit_datasets(self, http: Request, under_way: int) -> None:
+        """Refuse a dataset of a key that has as many as it may; Problem 429.
+
+        Args:
+            under_way: of this key, this one among them.
+        """
+        key: ApiKey | None = getattr(http.state, "api_key", None)
+        cap = self._access.max_datasets
+        if key is not None and await self._db.count_datasets(key.id) + under_way > cap:
+            raise Problem(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "quota-exceeded",
+                f"this key has stored {cap} datasets already; delete what is not needed",
+                headers={"Retry-After": str(QUOTA_RETRY_SECONDS), "Connection": "close"},
+                violated_policies=["datasets"],
+            )
 
     async def close(self) -> None:
         """End what goes on beside the requests."""

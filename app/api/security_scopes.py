@@ -4,7 +4,8 @@ A test holds the tables to the routes: one that changes something and has no lin
 """
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Literal
 
 from app.api.versions import V1
 from app.domain.keys import Scope
@@ -18,6 +19,7 @@ SCOPES: Final = {
     ("POST", "/jobs"): Scope.SUBMIT,
     ("POST", "/jobs/batch"): Scope.SUBMIT,
     ("POST", "/datasets"): Scope.SUBMIT,
+    ("DELETE", "/datasets/{}"): Scope.SUBMIT,
     ("POST", "/jobs/{}/cancel"): Scope.SUBMIT,
     ("POST", "/jobs/{}/retry"): Scope.SUBMIT,
     ("POST", "/jobs/{}/clone"): Scope.SUBMIT,
@@ -25,7 +27,6 @@ SCOPES: Final = {
     ("POST", "/jobs/cancel"): Scope.ADMIN,
     ("POST", "/jobs/retry"): Scope.ADMIN,
     ("DELETE", "/jobs/{}"): Scope.ADMIN,
-    ("DELETE", "/datasets/{}"): Scope.ADMIN,
     ("POST", "/queues/{}/pause"): Scope.ADMIN,
     ("POST", "/queues/{}/resume"): Scope.ADMIN,
     ("POST", "/nodes/{}/drain"): Scope.ADMIN,
@@ -39,7 +40,12 @@ SCOPES: Final = {
     ("POST", "/webhooks/deliveries/{}/replay"): Scope.ADMIN,
 }
 # Of these a `submit` key may touch only what was submitted with it.
-_OWN: Final = frozenset({"/jobs/{}/cancel", "/jobs/{}/retry", "/jobs/{}/clone"})
+_OWN: Final[Mapping[tuple[str, str], Literal["job", "dataset"]]] = {
+    ("POST", "/jobs/{}/cancel"): "job",
+    ("POST", "/jobs/{}/retry"): "job",
+    ("POST", "/jobs/{}/clone"): "job",
+    ("DELETE", "/datasets/{}"): "dataset",
+}
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _PARAMETER: Final = re.compile(r"\{[^{}]*\}")
@@ -63,9 +69,9 @@ def scope_of(method: str, template: str) -> Scope:
     return SCOPES.get((method, _bare(template)), default)
 
 
-def is_for_own_jobs(template: str) -> bool:
-    """Whether a `submit` key may use this route for jobs that were submitted with it alone."""
-    return _bare(template) in _OWN
+def owned_by_submitter(method: str, template: str) -> Literal["job", "dataset"] | None:
+    """What has to be of the same `submit` key that uses this route, None where anything may be."""
+    return _OWN.get((method, _bare(template)))
 
 
 def _bare(template: str) -> str:

@@ -30,9 +30,10 @@ from app.api.openapi import headers, install_openapi, problems
 from app.api.pipelines import PipelineRoutes
 from app.api.problems import install_problem_handlers
 from app.api.queues import QueueRoutes
-from app.api.receiving import BodyRoom
+from app.api.receiving import MAX_HELD_BYTES
 from app.api.requests import BoundedRoute
 from app.api.results import ResultRoutes
+from app.api.room import Room
 from app.api.schemas import (
     EnqueueRequest,
     EnqueueResponse,
@@ -136,7 +137,7 @@ class WebServer:
             lifespan=self._lifespan,
             generate_unique_id_function=_operation_id,
         )
-        self.app.state.body_room = BodyRoom()
+        self.app.state.body_room = Room(MAX_HELD_BYTES, "bodies of requests")
         self._webhook_rules = webhook_rules or AddressRules()
         self._deliveries = deliveries or NoScheduler()
         self._security.guard(self.app)
@@ -209,7 +210,7 @@ class WebServer:
             HistoryRoutes(self._db, self._followers),
             self._submitting,
             BatchRoutes(self._db, self._intake, self._security.quota),
-            DatasetRoutes(self._db, self._db_factory),
+            DatasetRoutes(self._db, self._security.quota, self._db_factory),
             ResultRoutes(self._db, self._db_factory),
             ManageRoutes(self._db),
             HealthRoutes(

@@ -431,7 +431,7 @@ async def test_a_queue_is_paused_and_resumed(
     assert claim.id == job_id
 
 
-@pytest.mark.parametrize("name", ["a%00b", "x" * 256])
+@pytest.mark.parametrize("name", ["x" * 256, "%25" * 256])
 async def test_a_queue_that_no_job_can_name_is_refused(
     client: httpx2.AsyncClient, name: str
 ) -> None:

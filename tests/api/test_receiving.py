@@ -13,7 +13,7 @@ from api.test_bad_input import assert_problem
 from api.test_security import asking, made, serving
 
 from app.api import datasets, receiving
-from app.api.receiving import BodyRoom
+from app.api.room import Room
 from app.api.server import WebServer
 from app.db.postgres.adapter import PostgresJobsDB
 from app.domain.keys import Scope
@@ -79,7 +79,7 @@ async def test_a_body_that_goes_on_may_take_its_time(
 async def test_bodies_have_so_much_room_together_and_give_it_back(
     web: WebServer, subtests: pytest.Subtests
 ) -> None:
-    room = web.app.state.body_room = BodyRoom(300_000)
+    room = web.app.state.body_room = Room(300_000, "bodies")
     go_on, has_begun = asyncio.Event(), asyncio.Event()
     body = json.dumps({"payload": {"a": "x" * 200_000}}).encode()
 

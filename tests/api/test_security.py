@@ -245,6 +245,41 @@ def test_every_route_that_does_something_asks_for_its_scope(database_url: str) -
     assert free <= documents, free
 
 
+async def test_a_key_has_so_many_datasets_and_may_delete_its_own(
+    database_url: str, db: PostgresJobsDB
+) -> None:
+    (ours, key), (theirs, _), (admin, _) = [
+        await made(db, scope) for scope in (Scope.SUBMIT, Scope.SUBMIT, Scope.ADMIN)
+    ]
+    unknown = await db.insert_dataset("x", ["t"], [["x"]], sha256="ab" * 32, detected={})
+    file: dict[str, Any] = {"files": {"file": ("a.csv", b"id,text\n1,some answer\n")}}
+    async with (
+        serving(database_url, max_datasets=2) as web,
+        asking(web, ours) as client,
+        asking(web, theirs) as others,
+        asking(web, admin) as boss,
+    ):
+        first, second = [(await client.post("/datasets", **file)).json()["id"] for _ in range(2)]
+        assert await db.count_datasets(key.id) == 2
+        refused = await client.post("/datasets", **file)
+        assert refused.status_code == 429
+        assert_problem(refused)
+        assert refused.json()["violated_policies"] == ["datasets"]
+        assert await db.count_datasets(key.id) == 2
+        assert (await others.post("/datasets", **file)).status_code == 201
+
+        for dataset in (first, unknown.id):
+            response = await others.delete(f"/v1/datasets/{dataset}")
+            assert response.status_code == 403
+            assert_problem(response)
+        assert (await client.delete(f"/datasets/{unknown.id}")).status_code == 403
+        assert (await client.delete(f"/datasets/{new_id()}")).status_code == 404
+        assert (await client.delete(f"/datasets/{first}")).status_code == 204
+        assert (await client.post("/datasets", **file)).status_code == 201
+        assert (await boss.delete(f"/datasets/{second}")).status_code == 204
+        assert (await boss.delete(f"/datasets/{unknown.id}")).status_code == 204
+
+
 async def test_a_key_works_until_its_revocation_is_noticed(
     database_url: str, db: PostgresJobsDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,15 @@ async def test_what_a_submitter_has_waiting_is_counted(db: DBInterface) -> None:
     assert (await db.count_pending("theirs")).jobs == 1
     assert await db.count_pending("") == Pending(0, 0)  # nobody known has no caps
     assert await db.get_submitter(first) == "ours"
+    mine = await db.insert_dataset(
+        "a", ["t"], [["x"]], sha256="ab" * 32, detected={}, submitted_by="ours"
+    )
+    other = await db.insert_dataset("a", ["t"], [["x"]], sha256="ab" * 32, detected={})
+    assert [await db.count_datasets(who) for who in ("ours", "theirs", "")] == [1, 0, 0]
+    assert await db.get_dataset_submitter(mine.id) == "ours"
+    assert await db.get_dataset_submitter(other.id) == ""
+    assert await db.get_dataset_submitter(new_id()) is None
+    assert await db.get_dataset_submitter("no id") is None
     assert await db.get_submitter(new_id()) is None
     assert await db.get_submitter("no id") is None
 

@@ -105,6 +105,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "prune_tombstones": ("n",),
     "get_submitter": ("submitted_by",),
     "has_keys": ("found",),
+    "count_datasets": ("datasets",),
+    "get_dataset_submitter": ("submitted_by",),
     "insert_key": KEY,
     "insert_webhook": WEBHOOK,
     "list_webhooks": WEBHOOK,

@@ -181,6 +181,7 @@ class MockDatabase(MockFollowing):
         *,
         sha256: str,
         detected: Mapping[str, Any],
+        submitted_by: str = "",
     ) -> Dataset:
         await self._called("insert_dataset")
         count = sum(1 for _ in rows)
@@ -305,6 +306,12 @@ class MockDatabase(MockFollowing):
     async def find_key(self, sha256: bytes) -> ApiKey | None:
         await self._called("find_key")
         return None
+
+    async def count_datasets(self, submitter: str) -> int:
+        raise NotImplementedError
+
+    async def get_dataset_submitter(self, dataset_id: str) -> str | None:
+        raise NotImplementedError
 
     async def has_keys(self) -> bool:
         await self._called("has_keys")

@@ -49,5 +49,11 @@ class KeyStore(Protocol):
         for what is being submitted meanwhile.
         """
 
+    async def count_datasets(self, submitter: str) -> int:
+        """How many datasets a submitter has stored; 0 for ""."""
+
+    async def get_dataset_submitter(self, dataset_id: str) -> str | None:
+        """Who stored the dataset: the id of a key, or "" for nobody known; None if unknown."""
+
     async def get_submitter(self, job_id: str) -> str | None:
         """Who submitted the job: the id of a key, or "" for nobody known; None if unknown."""

@@ -62,6 +62,16 @@ class PostgresKeys(PostgresCalls):
         [pending] = await self._fetch_as(Pending, "count_pending", submitter)
         return pending
 
+    async def count_datasets(self, submitter: str) -> int:
+        """See KeyStore."""
+        row = await self._fetch_row("count_datasets", submitter)
+        return 0 if row is None else int(row["datasets"])
+
+    async def get_dataset_submitter(self, dataset_id: str) -> str | None:
+        """See KeyStore."""
+        row = await self._fetch_row("get_dataset_submitter", as_uuid(dataset_id))
+        return None if row is None else str(row["submitted_by"])
+
     async def get_submitter(self, job_id: str) -> str | None:
         """See KeyStore."""
         row = await self._fetch_row("get_submitter", as_uuid(job_id))

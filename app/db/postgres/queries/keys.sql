@@ -49,6 +49,16 @@ from haulage.jobs j
 join haulage.job_payloads p on p.job_id = j.id
 where j.submitted_by = $1 and j.submitted_by <> '' and j.status = 'pending';
 
+-- name: count_datasets
+-- How many datasets submitter $1 has stored.
+select count(*) as datasets
+from haulage.datasets
+where submitted_by = $1 and submitted_by <> '';
+
+-- name: get_dataset_submitter
+-- Who stored dataset $1.
+select submitted_by from haulage.datasets where id = $1;
+
 -- name: get_submitter
 -- Who submitted job $1.
 select submitted_by from haulage.jobs where id = $1;
