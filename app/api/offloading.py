@@ -116,6 +116,7 @@ class Offloading:
 async def _in_process(order: bytes, descriptor: int) -> Any:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
+        "-P",  # nothing of the working directory, where anybody may have put a module
         "-m",
         __name__,
         stdin=asyncio.subprocess.PIPE,

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
@@ -47,6 +48,16 @@ def offloading(*, in_process: bool = True, limit_seconds: float = 30.0) -> Offlo
     return Offloading(
         MockDatabase(), factory, max_at_once=1, wait_seconds=0.05, limit_seconds=limit_seconds
     )
+
+
+async def test_nothing_of_the_working_directory_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pickle", "json", "app"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('shadowed')")
+    monkeypatch.chdir(tmp_path)
+    with tempfile.TemporaryFile() as file:
+        assert (await offloading().run(work, file, what="print"))["what"] == "print"
 
 
 async def test_an_answer_comes_back_and_the_file_is_shared() -> None:
