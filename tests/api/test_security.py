@@ -17,6 +17,7 @@ from support.waiting import eventually
 from app.api import security_keys, security_quota
 from app.api.requests import BoundedRoute
 from app.api.security import MAX_HEADERS, MAX_URL_BYTES, Access
+from app.api.security_headers import HEADERS
 from app.api.security_scopes import HEALTH, SCOPES, is_declared, scope_of
 from app.api.server import NoScheduler, WebServer
 from app.db.ids import new_id
@@ -569,6 +570,24 @@ async def test_every_answer_tells_the_browser_what_not_to_do(
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
     assert ("script-src" in headers["content-security-policy"]) is (path == "/docs")
     assert "access-control-allow-origin" not in headers
+
+
+async def test_errors_of_ours_have_these_headers_too(
+    database_url: str, db: PostgresJobsDB, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also those outside the routes: here the guard finds no table of keys."""
+    connection = await asyncpg.connect(database_url)
+    await connection.execute("alter table haulage.api_keys rename to no_keys")
+    await connection.close()
+    async with serving(database_url) as web, asking(web) as client:
+        response = await client.get("/jobs")
+
+    assert response.status_code == 500
+    assert assert_problem(response)["type"] == "urn:haulage:problem:internal-error"
+    for name, value in HEADERS.items():
+        assert response.headers[name] == value
+    assert response.headers["cache-control"] == "no-store"
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
 
 
 async def test_refusals_have_these_headers_too(database_url: str) -> None:
