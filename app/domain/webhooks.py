@@ -55,6 +55,14 @@ class DeliveryStatus(StrEnum):
     FAILED = "failed"
 
 
+class Replay(StrEnum):
+    """What came of the wish to deliver once more."""
+
+    REPLAYED = "replayed"
+    PENDING = "pending"
+    SWITCHED_OFF = "switched-off"
+
+
 @dataclass(frozen=True, slots=True)
 class Webhook:
     """An endpoint, columns in the statement's order; its secret stays in the store."""

@@ -7,6 +7,7 @@ sent at least once, always under the same id, and never more often than the sche
 """
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -73,6 +74,7 @@ class DeliveryService:
         self._tries: dict[asyncio.Task[None], str] = {}
         # Endpoints whose last try failed; there are as few as endpoints.
         self._failing: set[str] = set()
+        self._broken_off: list[DueDelivery] = []
         self._loop = PeriodicLoop("webhooks", self._deliver_once, poll_seconds, telemetry)
 
     async def start(self) -> None:
@@ -80,11 +82,15 @@ class DeliveryService:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Claim no more and break off what is under way; it is due again after its lease."""
+        """Claim no more and break off what is under way; it is due again, and lost no try."""
         await self._loop.stop()
         for task in self._tries:
             task.cancel()
         await asyncio.gather(*self._tries, return_exceptions=True)
+        # Without the database they are due again after their lease.
+        with contextlib.suppress(DatabaseUnavailableError):
+            while self._broken_off:
+                await self._db.give_back_try(self._broken_off.pop())
         if self._sender is not None:
             await self._sender.close()
             self._sender = None
@@ -119,6 +125,9 @@ class DeliveryService:
             return Answer(error=NEVER_ENDED)
         try:
             return await self._sender.send(delivery)
+        except asyncio.CancelledError:
+            self._broken_off.append(delivery)
+            raise
         except Exception as error:  # noqa: BLE001
             self._telemetry.emit("loop.failed", loop="webhook-try", error=repr(error), failures=1)
             return Answer(error=f"could not be sent: {type(error).__name__}")

@@ -11,6 +11,7 @@ from app.domain.lifecycle import Cancelled, decide
 from app.domain.webhooks import (
     Delivery,
     DeliveryStatus,
+    Replay,
     TryEnded,
     Webhook,
     WebhookEvent,
@@ -123,6 +124,21 @@ async def test_a_try_that_nobody_wrote_about_is_due_again_under_the_same_id(
     assert await db.claim_deliveries(9, 9, {}, 60.0) == []
 
 
+async def test_a_try_that_was_broken_off_does_not_count(db: DBInterface) -> None:
+    webhook = await endpoint(db)
+    await complete(db, await claimed(db))
+    [first] = await db.claim_deliveries(9, 9, {}, 60.0)
+    await db.give_back_try(first)
+    [again] = await db.claim_deliveries(9, 9, {}, 0.0)
+    assert (again.id, again.attempt) == (first.id, 1)
+    [second] = await db.claim_deliveries(9, 9, {}, 60.0)
+    await db.give_back_try(again)  # too late: the second try is under way
+    assert (await only(db, webhook)).attempt == second.attempt == 2
+    assert await db.end_try(second, DELIVERED)
+    await db.give_back_try(second)
+    assert (await only(db, webhook)).status == "delivered"
+
+
 async def test_one_endpoint_cannot_take_every_turn(db: DBInterface) -> None:
     first = await endpoint(db, WebhookEvent.COMPLETED)
     second = await endpoint(db, WebhookEvent.FAILED)
@@ -167,12 +183,13 @@ async def test_an_endpoint_that_is_switched_off_is_told_nothing_and_gives_up_the
     delivery = await only(db, webhook)
     assert (delivery.status, delivery.last_error) == ("failed", "gone")
     assert await db.claim_deliveries(9, 9, {}, 60.0) == []
-    assert await db.replay_delivery(delivery.id) is True
-    assert await db.claim_deliveries(9, 9, {}, 60.0) == []  # it waits for the endpoint
+    assert await db.replay_delivery(delivery.id) is Replay.SWITCHED_OFF
+    assert (await only(db, webhook)).status == "failed"
     known = await db.get_webhook(webhook.id)
     assert known is not None
     assert (known.is_active, known.disabled_reason) == (False, "gone")
     assert await db.enable_webhook(webhook.id)
+    assert await db.replay_delivery(delivery.id) is Replay.REPLAYED
     assert [due.id for due in await db.claim_deliveries(9, 9, {}, 60.0)] == [delivery.id]
     await complete(db, await claimed(db))
     assert len(await db.claim_deliveries(9, 9, {}, 60.0)) == 1
@@ -185,10 +202,10 @@ async def test_what_has_ended_can_be_replayed_under_its_id(
     await endpoint(db)
     await complete(db, await claimed(db))
     [due] = await db.claim_deliveries(9, 9, {}, 60.0)
-    assert await db.replay_delivery(due.id) is False
+    assert await db.replay_delivery(due.id) is Replay.PENDING
     await db.end_try(due, ended)
 
-    assert await db.replay_delivery(due.id) is True
+    assert await db.replay_delivery(due.id) is Replay.REPLAYED
 
     [again] = await db.claim_deliveries(9, 9, {}, 60.0)
     assert (again.id, again.attempt) == (due.id, 1)

@@ -41,7 +41,7 @@ from app.domain.managing import (
 from app.domain.results import PartPage, ResultState, ThemeQuotes
 from app.domain.sharing import CallUsage, Dataset, DatasetSummary, FailedCalls, JsonRow, PaidCall
 from app.domain.submissions import Batch, BatchReceipt, Submission
-from app.domain.webhooks import Delivery, DueDelivery, TryEnded, Webhook
+from app.domain.webhooks import Delivery, DueDelivery, Replay, TryEnded, Webhook
 
 
 def claimed_job(**changes: Any) -> ClaimedJob:
@@ -355,12 +355,15 @@ class MockDatabase(MockFollowing):
     ) -> list[Delivery]:
         raise NotImplementedError
 
-    async def replay_delivery(self, delivery_id: str) -> bool | None:
+    async def replay_delivery(self, delivery_id: str) -> Replay | None:
         raise NotImplementedError
 
     async def claim_deliveries(
         self, limit: int, per_webhook: int, taken: Mapping[str, int], lease_seconds: float
     ) -> list[DueDelivery]:
+        raise NotImplementedError
+
+    async def give_back_try(self, delivery: DueDelivery) -> None:
         raise NotImplementedError
 
     async def end_try(self, delivery: DueDelivery, ended: TryEnded) -> bool:

@@ -6,7 +6,7 @@ A delivery exists from the transaction on that ends its job: neither is without 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from app.domain.webhooks import Delivery, DueDelivery, TryEnded, Webhook
+from app.domain.webhooks import Delivery, DueDelivery, Replay, TryEnded, Webhook
 
 
 class WebhookStore(Protocol):
@@ -39,10 +39,11 @@ class WebhookStore(Protocol):
             before: id of a delivery; only older ones. Nothing is older than an unknown one.
         """
 
-    async def replay_delivery(self, delivery_id: str) -> bool | None:
+    async def replay_delivery(self, delivery_id: str) -> Replay | None:
         """Make an ended delivery due again from the schedule's start, under its id.
 
-        False where it is pending anyway, None if unknown.
+        Nothing is changed where it is pending anyway or its endpoint is switched off. None if
+        unknown.
         """
 
     async def claim_deliveries(
@@ -59,6 +60,12 @@ class WebhookStore(Protocol):
         Args:
             per_webhook: places of one endpoint.
             taken: how many of them are taken, by endpoint; none of those that are not named.
+        """
+
+    async def give_back_try(self, delivery: DueDelivery) -> None:
+        """Uncount a try that its own process broke off; the delivery is due at once.
+
+        Changes nothing where the lease was over and another one began.
         """
 
     async def end_try(self, delivery: DueDelivery, ended: TryEnded) -> bool:

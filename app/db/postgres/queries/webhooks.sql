@@ -55,17 +55,25 @@ order by created_at desc, id desc
 limit $2;
 
 -- name: replay_delivery
--- An ended delivery is due again; says whether it was, null where there is none.
+-- An ended delivery to an active endpoint is due again; says what it was, nothing where there is
+-- none.
 with
 replayed as (
-    update haulage.webhook_deliveries
+    update haulage.webhook_deliveries d
     set status = 'pending', attempt = 0, next_at = now(), delivered_at = null
-    where id = $1 and status <> 'pending'
-    returning id
+    from haulage.webhooks w
+    where d.id = $1 and d.status <> 'pending' and w.id = d.webhook_id and w.is_active
+    returning d.id
 )
-select exists (select from replayed) as replayed
-from haulage.webhook_deliveries
-where id = $1;
+select
+    case
+        when exists (select from replayed) then 'replayed'
+        when not w.is_active then 'switched-off'
+        else 'pending'
+    end as outcome
+from haulage.webhook_deliveries d
+join haulage.webhooks w on w.id = d.webhook_id
+where d.id = $1;
 
 -- name: claim_deliveries
 -- At most $1 due deliveries for one try, at most $2 of one endpoint, $4 of which are taken for each
@@ -109,6 +117,12 @@ from claimed c
 join haulage.webhooks w on w.id = c.webhook_id
 join haulage.jobs j on j.id = c.job_id
 order by c.created_at, c.id;
+
+-- name: give_back_try
+-- Try $2 of delivery $1 was broken off by its own process: it does not count, and is due at once.
+update haulage.webhook_deliveries
+set attempt = attempt - 1, next_at = now()
+where id = $1 and attempt = $2 and status = 'pending';
 
 -- name: end_try
 -- What became of try $2 of delivery $1; nothing where a later one has begun.
