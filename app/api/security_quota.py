@@ -5,6 +5,7 @@ may therefore be exceeded by what arrives during a count, and by what other proc
 a second; it holds against a client that goes on submitting, which is what it is for.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -42,10 +43,16 @@ class Quota:
             self._count, seconds=COUNT_SECONDS, max_entries=MAX_COUNTED_KEYS
         )
 
-    async def admit(self, http: Request, jobs: int, size_bytes: int) -> dict[str, str]:
+    async def admit(
+        self, http: Request, jobs: int, size_bytes: int, keys: Collection[str | None] = ()
+    ) -> dict[str, str]:
         """Count these jobs in; call it right before they are stored.
 
         Returns headers that tell how much room is left, none where there is no cap.
+
+        Args:
+            keys: idempotency keys of all these jobs. Where each has made its job before, this is a
+                repetition that stores nothing, and it is not refused.
 
         Raises:
             Problem: 429, none of them is to be stored.
@@ -61,7 +68,10 @@ class Quota:
         waiting = await self._known(key.id)
         if _exceeded(caps, waiting, wanted):
             waiting = await self._known(key.id, FRESH_SECONDS)
-        if exceeded := _exceeded(caps, waiting, wanted):
+        exceeded = _exceeded(caps, waiting, wanted)
+        if exceeded and await self._are_known(http, keys):
+            return _headers(caps, waiting)
+        if exceeded:
             raise Problem(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "quota-exceeded",
@@ -94,6 +104,12 @@ class Quota:
     async def close(self) -> None:
         """End what goes on beside the requests."""
         await self._waiting.close()
+
+    async def _are_known(self, http: Request, keys: Collection[str | None]) -> bool:
+        named = [key for key in keys if key is not None]
+        if not named or len(named) < len(keys):
+            return False
+        return await self._db.count_keys_used(http.state.submitter, named) == len(set(named))
 
     async def _known(self, key_id: str, max_seconds: float | None = None) -> _Waiting:
         waiting = await self._waiting.get(key_id, max_seconds)

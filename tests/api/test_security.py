@@ -531,6 +531,38 @@ async def test_many_at_once_do_not_exceed_the_cap(
         assert codes.count(429) == 25
 
 
+async def test_a_repetition_is_answered_at_the_cap(
+    database_url: str, db: PostgresJobsDB, at_once: None
+) -> None:
+    """Whoever lost the answer to what filled the cap asks again, and gets the same one."""
+    key, stored = await made(db, Scope.SUBMIT, max_pending_jobs=4)
+    named, other = {"idempotency-key": "one"}, {"idempotency-key": "another"}
+    rows = [JOB, JOB]
+    async with serving(database_url) as web, asking(web, key) as client:
+        first = await client.post("/enqueue", json=JOB, headers=named)
+        job = first.json()["id"]
+        clone = await client.post(f"/jobs/{job}/clone", json={}, headers={"idempotency-key": "c"})
+        batch = await client.post("/jobs/batch", json=rows, headers={"idempotency-key": "b"})
+        assert await _pending(database_url, stored.id) != []
+        assert (await client.post("/enqueue", json=JOB)).status_code == 429
+        assert (await client.post("/enqueue", json=JOB, headers=other)).status_code == 429
+
+        again = await client.post("/enqueue", json=JOB, headers=named)
+        assert (again.status_code, again.json()) == (200, first.json())
+        assert again.headers["idempotency-replayed"] == "true"
+        again = await client.post(f"/jobs/{job}/clone", json={}, headers={"idempotency-key": "c"})
+        assert again.json()["id"] == clone.json()["id"]
+        again = await client.post("/jobs/batch", json=rows, headers={"idempotency-key": "b"})
+        assert again.status_code == batch.status_code
+        assert [one["id"] for one in again.json()["jobs"]] == [
+            one["id"] for one in batch.json()["jobs"]
+        ]
+        assert (
+            await client.post("/jobs/batch", json=[*rows, JOB], headers={"idempotency-key": "b"})
+        ).status_code in {422, 429}
+        assert len(await _pending(database_url, stored.id)) == 4
+
+
 async def test_the_caps_of_the_settings_hold_for_keys_without_their_own(
     database_url: str, db: PostgresJobsDB
 ) -> None:

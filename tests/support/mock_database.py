@@ -307,6 +307,9 @@ class MockDatabase(MockFollowing):
         await self._called("find_key")
         return None
 
+    async def count_keys_used(self, submitter: str, idempotency_keys: Sequence[str]) -> int:
+        raise NotImplementedError
+
     async def count_datasets(self, submitter: str) -> int:
         raise NotImplementedError
 

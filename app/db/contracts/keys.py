@@ -1,5 +1,6 @@
 """API keys and what their holders have waiting."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from app.domain.keys import ApiKey, Pending, Scope
@@ -48,6 +49,9 @@ class KeyStore(Protocol):
         Two calls at once may count the same state: who holds a submitter to a bound has to allow
         for what is being submitted meanwhile.
         """
+
+    async def count_keys_used(self, submitter: str, idempotency_keys: Sequence[str]) -> int:
+        """How many of these idempotency keys of a submitter have made a job that is still there."""
 
     async def count_datasets(self, submitter: str) -> int:
         """How many datasets a submitter has stored; 0 for ""."""
