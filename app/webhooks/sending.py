@@ -84,17 +84,18 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """See httpx2; BlockedAddressError."""
         url = request.url
+        # As it is sent in `Host`. `url.host` is the decoded name, which the resolver would encode
+        # by other rules, into somebody else's.
+        host = url.raw_host.decode()
         default_port = 443 if url.scheme == "https" else 80
-        address = self._rules.choose(
-            url.host, await self._resolve(url.host, url.port or default_port)
-        )
+        address = self._rules.choose(host, await self._resolve(host, url.port or default_port))
         return await self._transport.handle_async_request(
             httpx2.Request(
                 request.method,
                 url.copy_with(host=address),
                 headers=request.headers,  # `Host` among them
                 stream=request.stream,
-                extensions={**request.extensions, "sni_hostname": url.raw_host.decode()},
+                extensions={**request.extensions, "sni_hostname": host},
             )
         )
 
