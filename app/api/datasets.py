@@ -1,21 +1,21 @@
 """Files of answers in, as datasets that jobs name instead of carrying the text."""
 
-import asyncio
 import json
 import logging
 import re
 import tempfile
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from http import HTTPStatus
-from typing import Annotated, Any, BinaryIO, Final, TypeVar
+from typing import Annotated, Any, BinaryIO, Final
 from uuid import UUID
 
 from fastapi import Query, Request, Response
 from fastapi.routing import APIRouter
 from starlette.requests import ClientDisconnect
 
+from app.api.connected import while_connected
 from app.api.datasets_intake import take_in
 from app.api.datasets_schemas import (
     DatasetResponse,
@@ -58,7 +58,6 @@ MAX_PAGE: Final = 200
 _FIELDS: Final = ("name", "header_rows", "sheet", "encoding")
 _HEADER_ROWS: Final = re.compile("[0-3]")
 _logger: Final = logging.getLogger("haulage.api")
-_T = TypeVar("_T")
 
 
 class DatasetRoutes:
@@ -182,7 +181,7 @@ class DatasetRoutes:
                     max_file_bytes=MAX_BYTES,
                 )
             wishes = {**_wishes(form), "submitted_by": submitter_of(http)}
-            return await _while_connected(http, self._reading.run(take_in, file, **wishes))
+            return await while_connected(http, self._reading.run(take_in, file, **wishes))
         except ClientDisconnect:  # nobody reads this
             raise Problem(HTTPStatus.BAD_REQUEST, "broken-off", "the client has gone") from None
         except BusyError as error:
@@ -290,26 +289,6 @@ def _wishes(form: Form) -> dict[str, Any]:
         "sheet": form.fields.get("sheet"),
         "encoding": form.fields.get("encoding"),
     }
-
-
-async def _while_connected(http: Request, work: Awaitable[_T]) -> _T:
-    """What `work` gives; given up when the client has gone, who would not learn of it."""
-    working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnect(http))
-    try:
-        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientDisconnect
-        return working.result()
-    finally:
-        for task in (working, gone):
-            task.cancel()
-        await asyncio.gather(working, gone, return_exceptions=True)
-
-
-async def _disconnect(http: Request) -> None:
-    while (await http.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _unknown(error: DatasetNotFoundError) -> Problem:

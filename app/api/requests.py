@@ -1,7 +1,9 @@
 """Reading bodies: bounded while they arrive, and parsed off the event loop when they are large."""
 
 import asyncio
+import errno
 import json
+import logging
 import re
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing, contextmanager
@@ -14,7 +16,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope
 
-from app.api.problems import Problem, on_unexpected
+from app.api.problems import RETRY_AFTER_SECONDS, Problem, on_unexpected
 from app.api.receiving import in_time
 from app.api.room import Room
 from app.domain.errors import HaulageError
@@ -23,6 +25,8 @@ from app.domain.json_values import TOO_DEEP, TOO_LONG_INTEGER
 
 # A payload at its limit still fits with the other fields around it.
 MAX_BODY_BYTES: Final = MAX_PAYLOAD_BYTES + 256 * 1024
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_logger: Final = logging.getLogger("haulage.api")
 # Below this, parsing takes under a millisecond and a thread would cost more.
 OFF_LOOP_BYTES: Final = 64 * 1024
 # One of a header: a name without `*` and `%`, and a value, which may be quoted. It never goes back.
@@ -102,6 +106,16 @@ class BoundedRoute(APIRoute):
                 return await handle(bounded)
             except (HTTPException, RequestValidationError, HaulageError):
                 raise
+            except OSError as error:
+                if error.errno not in _NO_SPACE:
+                    return await on_unexpected(request, error)
+                _logger.error("no room on disk for %s: %s", request.url.path, error)  # noqa: TRY400
+                raise Problem(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    "no-space",
+                    "there is no room on the disk for temporary files",
+                    headers={"Retry-After": str(RETRY_AFTER_SECONDS), "Connection": "close"},
+                ) from None
             except Exception as error:  # noqa: BLE001  answered here, the connection stays usable
                 return await on_unexpected(request, error)
             finally:

@@ -5,13 +5,14 @@ import json
 import logging
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Annotated, Any, BinaryIO, Final, Literal
 
 from fastapi import Path, Query, Request, Response
 from fastapi.routing import APIRouter
 
+from app.api.connected import while_connected
 from app.api.export import export
 from app.api.links import link_to_next, next_page
 from app.api.offloading import BusyError, OffloadedError, Offloading
@@ -88,7 +89,7 @@ class ResultRoutes:
                 200: {
                     "description": "The stored result, or an export of it.",
                     "content": {**content, _JSON: {"schema": {}}},
-                    "headers": headers(ETag="Of this result, which never changes."),
+                    "headers": headers(ETag="Of the stored result, which never changes."),
                 },
                 304: {"description": "The client has it already (If-None-Match)."},
                 **problems(404, 406, 409, 422, 503),
@@ -164,7 +165,7 @@ class ResultRoutes:
         """The result exactly as stored, or as a table or page; 409 while there is none."""
         state = await self._require_result(job_id)
         key = as_uuid(job_id)
-        tag = f'"{key}.{state.claim_no}.{form}{"." + part if part else ""}"'
+        tag = f'"{key}.{state.claim_no}"'
         if part is not None and form != "csv":
             raise Problem(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -172,10 +173,11 @@ class ResultRoutes:
                 f"/part: only for format=csv; {form} has every part",
             )
         facts = {"ETag": tag, "Cache-Control": "private, no-cache"}
-        if _is_known(http, tag):
+        if form == "json" and _is_known(http, tag):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=facts)
         if form != "json":
-            return await self._exported(str(key), form, part, facts)
+            # Without a tag: texts come and go with the dataset, and writers change with versions.
+            return await while_connected(http, self._exported(str(key), form, part))
         async with self._fetching:
             pieces = await self._db.list_result_pieces(job_id)
             if not pieces:  # run again between the two looks
@@ -231,9 +233,7 @@ class ResultRoutes:
             raise _no_analysis(job_id)
         return _page(http, found, after)
 
-    async def _exported(
-        self, job_id: str, form: str, part: str | None, facts: Mapping[str, str]
-    ) -> Response:
+    async def _exported(self, job_id: str, form: str, part: str | None) -> Response:
         # It has no name: it is gone with the answer, whatever happens.
         file = tempfile.TemporaryFile()  # noqa: SIM115  the response closes it
         try:
@@ -251,7 +251,7 @@ class ResultRoutes:
         chosen = FORMS[form]
         name = f"result-{job_id}{'-' + part if part else ''}.{form}"
         facts = {
-            **facts,
+            "Cache-Control": "no-store",
             "Content-Disposition": f'{chosen.disposition}; filename="{name}"',
             "X-Content-Type-Options": "nosniff",
             # What people wrote is escaped; should that fail, nothing of it may run or be fetched.
