@@ -13,6 +13,7 @@ from support.mock_database import MockDatabase
 from app.api.offloading import BusyError, OffloadedError, Offloading
 from app.db.interface import DBInterface
 from app.domain.errors import DatasetError, HaulageError, InvalidJsonError, TooLargeError
+from app.worker import isolation
 
 ERRORS: dict[str, HaulageError] = {
     "message": DatasetError("line 3: no"),
@@ -40,6 +41,8 @@ async def work(
         await asyncio.Event().wait()
     file.write(b"written aside")
     file.flush()
+    if what == "score":
+        return Path("/proc/self/oom_score_adj").read_text()  # noqa: ASYNC240  no disk
     return {"pid": os.getpid(), "what": what}
 
 
@@ -58,6 +61,12 @@ async def test_nothing_of_the_working_directory_is_run(
     monkeypatch.chdir(tmp_path)
     with tempfile.TemporaryFile() as file:
         assert (await offloading().run(work, file, what="print"))["what"] == "print"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a file of Linux")
+async def test_memory_that_is_short_is_taken_from_it_first() -> None:
+    with tempfile.TemporaryFile() as file:
+        assert int(await offloading().run(work, file, what="score")) >= isolation._OOM_SCORE
 
 
 async def test_an_answer_comes_back_and_the_file_is_shared() -> None:
