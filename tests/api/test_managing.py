@@ -522,8 +522,8 @@ async def test_every_new_operation_has_a_name_and_its_problems(client: httpx2.As
     for name, statuses in {
         "list_jobs": {"200", "422", "503"},
         "delete_job": {"204", "404", "409", "410", "503"},
-        "clone_post": {"202", "400", "404", "410", "413", "415", "422", "503"},
-        "cancel_jobs_post": {"200", "400", "413", "415", "422", "503"},
+        "clone_post": {"202", "400", "404", "408", "410", "413", "415", "422", "503"},
+        "cancel_jobs_post": {"200", "400", "408", "413", "415", "422", "503"},
         "pause_queue": {"200", "422", "503"},
         "drain_node": {"200", "404", "409", "503"},
         "list_pipelines": {"200"},
