@@ -192,3 +192,5 @@ def configure_logging(log_format: str, level: str = "INFO") -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for chatty in ("alembic", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    # What is wrong with a form is told to its sender.
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)

@@ -6,19 +6,22 @@
 A thread would not do: one call of the JSON or CSV reader keeps the lock until it is over, and the
 event loop with it. The process also gives its memory back, and it can be killed: when the client
 goes, when time is up, and when the service ends, whatever it is in the middle of. It watches its
-standard input, so it goes with the service even if that is killed.
+standard input, so it goes with the service even if that is killed. What libraries write to
+temporary files of theirs is in a folder of the process, and goes with it.
 """
 
 import asyncio
 import json
 import os
 import pickle
+import shutil
 import sys
 import threading
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Final
 
 from app.db.interface import DBFactory, DBInterface
@@ -98,7 +101,11 @@ class Offloading:
                     if self._db_factory is None:
                         return await work(self._db, file, **arguments)
                     order = pickle.dumps((self._db_factory, work, file.fileno(), arguments))
-                    return await _in_process(order, file.fileno())
+                    # Empty in the end, unless the process was killed.
+                    with TemporaryDirectory(
+                        prefix="haulage-", ignore_cleanup_errors=True
+                    ) as folder:
+                        return await _in_process(order, file.fileno(), folder)
             except TimeoutError:
                 raise OffloadedError(f"not done in {self._limit_seconds:.0f} s") from None
 
@@ -113,7 +120,7 @@ class Offloading:
             yield
 
 
-async def _in_process(order: bytes, descriptor: int) -> Any:
+async def _in_process(order: bytes, descriptor: int, folder: str) -> Any:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",  # nothing of the working directory, where anybody may have put a module
@@ -123,7 +130,7 @@ async def _in_process(order: bytes, descriptor: int) -> Any:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         pass_fds=(descriptor,),
-        env={**os.environ, "PYTHONPATH": _python_path()},
+        env={**os.environ, "PYTHONPATH": _python_path(), "TMPDIR": folder},
         start_new_session=True,
     )
     assert process.stdin is not None  # noqa: S101  asked for above
@@ -204,6 +211,7 @@ def _main() -> None:
 
 def _end_with_parent() -> None:
     sys.stdin.buffer.read()
+    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)  # the folder that the parent made
     os._exit(1)
 
 

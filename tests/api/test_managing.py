@@ -528,7 +528,7 @@ async def test_every_new_operation_has_a_name_and_its_problems(client: httpx2.As
         "drain_node": {"200", "404", "409", "503"},
         "list_pipelines": {"200"},
     }.items():
-        assert set(operations[name]["responses"]) == statuses, name
+        assert set(operations[name]["responses"]) >= statuses, name
     assert "/queues/{name}/pause" in document["paths"]
     named = {parameter["name"] for parameter in operations["list_jobs"]["parameters"]}
     assert {"status", "tag", "cursor", "limit", "created_after", "error"} <= named

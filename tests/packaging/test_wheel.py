@@ -90,6 +90,8 @@ def test_everything_in_the_package_is_packed(names: set[str]) -> None:
         "app/pipelines/thematic/models/minilm/tokenizer.json",
         "app/pipelines/thematic/models/minilm/LICENSE",
         "app/pipelines/thematic/models/minilm/SOURCE.md",
+        "app/results/exports/templates/page.css",
+        "app/results/exports/templates/page.html",
     ],
 )
 def test_what_is_not_python_is_packed_too(names: set[str], name: str) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +12,10 @@ from typing import Any
 import asyncpg
 import pytest
 from contract.steps import claimed, complete, new_job, new_node
+from support.processes import frozen
 from support.proxy import ANSWER, REQUEST, Proxy
+from support.service import process_exists
+from support.sql import our_pids
 from support.waiting import eventually
 
 from app.db.ids import new_id
@@ -408,3 +412,26 @@ async def test_a_session_that_takes_no_writes_any_more_does_not_answer_a_ping(
 
     with pytest.raises(DatabaseUnavailableError, match="no writes"):
         await db.ping()
+
+
+async def test_one_call_pays_for_all_sessions_that_a_silent_server_has_frozen(
+    database_url: str,
+) -> None:
+    db = PostgresJobsDB(database_url, application_name="frozen", command_timeout_seconds=1.0)
+    try:
+        # As many sessions as calls at the same time.
+        await asyncio.gather(*(db.count_running_jobs() for _ in range(6)))
+        pids = await asyncio.to_thread(our_pids, database_url, "frozen")
+        if not all(process_exists(pid) for pid in pids):
+            pytest.skip("the server's processes are not on this machine")
+        assert len(pids) > 3
+
+        with ExitStack() as thawing:
+            for pid in pids:
+                thawing.enter_context(frozen(pid))
+            with pytest.raises(DatabaseUnavailableError):
+                await db.count_running_jobs()
+            for _ in range(len(pids)):
+                assert await db.count_running_jobs() == 0
+    finally:
+        await db.close()

@@ -4,20 +4,27 @@ import csv
 import io
 import json
 import re
+import tempfile
 import time
 import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 import python_calamine
+from jinja2 import UndefinedError
+from pydantic import ValidationError
 from support.analysis import HOSTILE, NAME, analysis
 
 from app.domain.errors import ExportError
+from app.results.exports import workbook
 from app.results.exports.delimited import is_formula_like
 from app.results.exports.forms import PARTS
-from app.results.exports.markup import Markup, markup
+from app.results.exports.page import _template
 from app.results.exports.writing import write_export
 from app.results.themes import ThemesResult
 
@@ -197,6 +204,51 @@ def test_a_long_text_is_cut_to_what_a_cell_holds() -> None:
     assert rows.to_python()[1] == ["x" * 32_767, str(10**20)]
 
 
+INJECTED = '<r><t/></r></is></c><c r="B2"><f>1+1</f><v>2</v></c><c><is><r><t>{}</t></r>'
+
+
+@pytest.mark.parametrize("text", [INJECTED.format(""), INJECTED.format("x" * 32_670) + "</r>"])
+def test_xml_in_a_text_is_no_xml_of_the_sheet(text: str) -> None:
+    file = io.BytesIO()
+    write_export([{text: 1, "a": text}], "xlsx", None, file, name="job 1")
+
+    sheet = python_calamine.load_workbook(io.BytesIO(file.getvalue())).get_sheet_by_index(0)
+    cut = f" {text}"[:32_767]
+    assert sheet.to_python() == [[cut, "a"], [1.0, cut]]
+    with zipfile.ZipFile(file) as archive:
+        assert b"<f>" not in archive.read("xl/worksheets/sheet1.xml")
+
+
+def test_cells_keep_what_they_are() -> None:
+    cells = {"yes": True, "no": False, "none": None, "nan": float("nan"), "empty": "", "n": -0.25}
+    file = io.BytesIO()
+    write_export(
+        [cells, {"url": "http://a.example", "n": "007", "lone": "\ud800"}],
+        "xlsx",
+        None,
+        file,
+        name="job 1",
+    )
+
+    sheet = python_calamine.load_workbook(io.BytesIO(file.getvalue())).get_sheet_by_index(0)
+    assert sheet.to_python()[1:] == [
+        [True, False, "", "nan", "", -0.25, "", ""],
+        ["", "", "", "", "", "007", "http://a.example", "\ufffd"],
+    ]
+
+
+def test_a_workbook_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(workbook, "MAX_ROWS", 3)
+    for count in (2, 3):
+        with ExitStack() as stack:
+            if count == 3:
+                stack.enter_context(pytest.raises(ExportError, match="a sheet holds 3 rows"))
+            rows = [{"a": number} for number in range(count)]
+            write_export(rows, "xlsx", None, io.BytesIO(), name="job 1")
+        assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("form", ["csv", "xlsx", "html"])
 def test_a_result_that_only_says_to_be_an_analysis_is_refused(form: str) -> None:
     with pytest.raises(ExportError, match="no sound themes/1: /"):
@@ -294,11 +346,60 @@ def test_nothing_in_a_page_runs_or_is_fetched() -> None:
     assert "@import" not in style[0]
 
 
-def test_values_are_escaped_unless_they_are_markup() -> None:
-    piece = markup("<b>{x}</b>", x="<&>\"'")
-    assert piece == "<b>&lt;&amp;&gt;&quot;&#x27;</b>"
-    assert isinstance(piece, Markup)
-    assert markup("<p>{x}{y}</p>", x=piece, y="{x}") == f"<p>{piece}{{x}}</p>"
+SIGNS = "<i>&\"'{{x}}"
+
+
+def signed(value: Any) -> Iterator[Any]:
+    """The value with signs in one of its strings, for each that it holds; keys are strings too."""
+    match value:
+        case str():
+            yield value + SIGNS
+        case list():
+            for at, item in enumerate(value):
+                yield from ([*value[:at], other, *value[at + 1 :]] for other in signed(item))
+        case dict():
+            for key, item in value.items():
+                yield {name + SIGNS if name == key else name: it for name, it in value.items()}
+                yield from ({**value, key: other} for other in signed(item))
+        case _:
+            pass
+
+
+def test_no_value_gets_into_a_page_unescaped() -> None:
+    shown = 0
+    known = {(tag, *attributes) for tag, attributes in elements_of(page_of(analysis())).found}
+    for result in signed(analysis()):
+        try:
+            ThemesResult.model_validate(result)
+        except ValidationError:
+            continue
+        page = elements_of(page_of(result))
+        if SIGNS in page.text or any(SIGNS in (v or "") for _, a in page.found for v in a.values()):
+            shown += 1
+            assert {(tag, *attributes) for tag, attributes in page.found} <= known
+    assert shown > 25
+
+
+def test_a_page_lists_what_there_is_more_than_one_of() -> None:
+    result = analysis()
+    result["failed"]["reasons"] = {"cut off": 1_000, "no": 2}
+    result["non_answers"]["texts"] = [{"text": "n a", "responses": 1}, {"text": "", "responses": 2}]
+    result["themes"][0]["by_group"] = {"items": {"values": {"responses": 4, "share": 0.25}}}
+    page = elements_of(page_of(result))
+
+    for text in (
+        "cut off: 1,000; no: 2",
+        "“n a” (1), empty (2)",
+        "items",
+        "values",
+        "wait, <long>",
+    ):
+        assert text in page.text
+
+
+def test_a_value_that_is_missing_is_no_empty_one() -> None:
+    with pytest.raises(UndefinedError):
+        _template().render()
 
 
 def test_a_result_as_json_loads_it_gives_the_same(request: pytest.FixtureRequest) -> None:

@@ -374,7 +374,10 @@ def test_a_server_that_crashes_in_the_middle_costs_no_job_and_doubles_none(
         # by a node that still is who it was; a disk that was slow to start the server again may
         # have cost the node its lease, and its claims with that.
         nodes = value(url, "select count(*) from haulage.nodes")
-        assert set(others) <= {UNANSWERED if nodes == 1 else LEASE_ENDED}, (nodes, others)
+        if nodes == 1:
+            assert set(others) <= {UNANSWERED}, others
+        else:
+            assert {LEASE_ENDED[1:]} >= {other[1:] for other in others}, others
         assert len(others) <= SETTINGS["max_concurrent_jobs"]
         _works_as_before(service)
 
@@ -394,7 +397,8 @@ def test_a_server_that_is_away_for_longer_than_a_lease_costs_no_job_and_doubles_
         others = _attempts_beside_one_success_each(url, ids)
 
         assert value(url, "select count(*) from haulage.nodes") >= 2
-        assert set(others) <= {LEASE_ENDED}, others
+        # With or without a process: a run that was under way is ended with its node's lease.
+        assert {LEASE_ENDED[1:]} >= {other[1:] for other in others}, others
         _works_as_before(service)
 
 

@@ -11,6 +11,7 @@ from system.conftest import SETTINGS, Start
 
 HEARTBEAT = "select max(heartbeat_at) from haulage.nodes where pid = $1"
 WEB_STACK = {"fastapi", "starlette", "uvicorn", "pydantic", "sqlalchemy", "alembic", "click"}
+WEB_STACK |= {"python_multipart", "jinja2", "xlsxwriter"}
 
 
 def _wait_for_heartbeats(url: str, service: Service, count: int = 3) -> None:

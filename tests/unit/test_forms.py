@@ -11,10 +11,11 @@ from app.api import forms
 from app.api.forms import (
     MAX_FIELD_BYTES,
     MAX_HEADER_BYTES,
+    MAX_HEADERS,
     Form,
     FormError,
-    MultipartParser,
     Part,
+    Parts,
     read_form,
 )
 from app.api.problems import Problem
@@ -30,15 +31,15 @@ BODY = b"preamble\r\n" + FILE + CONTENT + b"\r\n" + NAME + b"A name\r\n--b0-- \r
 
 
 def parts_of(chunks: Iterable[bytes], boundary: bytes = b"b0") -> list[tuple[Part, bytes]]:
-    parser = MultipartParser(boundary)
+    parts = Parts(boundary)
     found: list[tuple[Part, bytes]] = []
     for chunk in chunks:
-        for event in parser.feed(chunk):
+        for event in parts.feed(chunk):
             if isinstance(event, Part):
                 found.append((event, b""))
             else:
                 found[-1] = (found[-1][0], found[-1][1] + event)
-    parser.close()
+    parts.close()
     return found
 
 
@@ -53,12 +54,18 @@ def test_a_body_may_be_cut_anywhere() -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.sampled_from([b"\r", b"\n", b"-", b"b", b"0", b"--b0", b"\r\n", b"x"])))
-def test_any_content_comes_back(pieces: list[bytes]) -> None:
+@given(
+    st.lists(st.sampled_from([b"\r", b"\n", b"-", b"b", b"0", b"--b0", b"\r\n", b"x"])),
+    st.integers(1, 9),
+)
+def test_any_content_comes_back(pieces: list[bytes], size: int) -> None:
     content = b"".join(pieces)
     if (content + END).find(b"\r\n--b0") < len(content):
         return  # the client has chosen a boundary that is in its file
-    assert parts_of([FILE + content + END]) == [(Part("file", "a.csv"), content)]
+    body = FILE + content + END
+    assert parts_of([body]) == [(Part("file", "a.csv"), content)]
+    cut = [body[at : at + size] for at in range(0, len(body), size)]
+    assert parts_of(cut) == [(Part("file", "a.csv"), content)]
 
 
 def test_a_part_may_be_empty() -> None:
@@ -86,6 +93,7 @@ def head(lines: bytes) -> bytes:
     return b"--b0\r\n" + lines + b"\r\n\r\nx" + END
 
 
+DISPOSITION = b'Content-Disposition: form-data; name="file"\r\n'
 BROKEN = {
     "nothing": b"",
     "no delimiter": b"id,text\r\n1,a\r\n",
@@ -100,11 +108,32 @@ BROKEN = {
     "no disposition": head(b"Content-Type: text/csv"),
     "no name": head(b"Content-Disposition: form-data"),
     "headers without end": b"--b0\r\nX: " + b"x" * MAX_HEADER_BYTES,
-    "long headers": head(b"X: " + b"x" * MAX_HEADER_BYTES),
+    "a long header": head(DISPOSITION + b"X: " + b"x" * MAX_HEADER_BYTES),
+    "long headers together": head(DISPOSITION + b"X: " + b"x" * (MAX_HEADER_BYTES - 10)),
+    "many headers": head(DISPOSITION + b"\r\n".join([b"X: x"] * MAX_HEADERS)),
     "encoded": head(
         b'Content-Disposition: form-data; name="file"\r\nContent-Transfer-Encoding: base64'
     ),
 }
+
+
+SLOW = {
+    "what begins like a delimiter": FILE + b"\r\n--b0x" * 1_000,
+    "spaces behind a delimiter": FILE + b"x\r\n--b0" + b" " * 30_000,
+}
+
+
+@pytest.mark.parametrize("size", [1_000, 10_000])
+@pytest.mark.parametrize("body", SLOW.values(), ids=SLOW)
+def test_what_would_be_read_byte_by_byte_is_refused(body: bytes, size: int) -> None:
+    parts = Parts(b"b0")
+
+    def feed() -> None:
+        for at in range(0, len(body), size):
+            parts.feed(body[at : at + size])
+
+    with pytest.raises(FormError, match="delimiter"):
+        feed()
 
 
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import pickle
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any, BinaryIO
 import pytest
 from support.mock_database import MockDatabase
 
+from app.api import offloading as offloading_module
 from app.api.offloading import BusyError, OffloadedError, Offloading
 from app.db.interface import DBInterface
 from app.domain.errors import DatasetError, HaulageError, InvalidJsonError, TooLargeError
@@ -23,7 +26,12 @@ ERRORS: dict[str, HaulageError] = {
 
 
 async def work(
-    db: DBInterface, file: BinaryIO, *, what: str, begun: asyncio.Event | None = None
+    db: DBInterface,
+    file: BinaryIO,
+    *,
+    what: str,
+    begun: asyncio.Event | None = None,
+    told: Path | None = None,
 ) -> Any:
     await db.ping()
     if begun is not None:
@@ -37,6 +45,9 @@ async def work(
         os._exit(3)
     if what == "print":
         print("this must not mix with the answer")  # noqa: T201
+    if told is not None:
+        _, name = tempfile.mkstemp()
+        await asyncio.to_thread(told.write_text, name)
     if what == "hang":
         await asyncio.Event().wait()
     file.write(b"written aside")
@@ -113,3 +124,45 @@ async def test_no_more_is_done_at_once_than_may_be() -> None:
         first.cancel()
         await asyncio.wait([first])
         assert (await aside.run(work, file, what="x"))["what"] == "x"
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    """Where a process says the name of a temporary file of its own: who reads waits for it."""
+    pipe = tmp_path / "told"
+    os.mkfifo(pipe)
+    return pipe
+
+
+async def test_temporary_files_go_with_the_process(told: Path) -> None:
+    with tempfile.TemporaryFile() as file:
+        aside = asyncio.ensure_future(offloading().run(work, file, what="hang", told=told))
+        left = Path(await asyncio.to_thread(told.read_text))
+        assert await asyncio.to_thread(left.exists)
+        aside.cancel()
+        await asyncio.wait([aside])
+    assert not await asyncio.to_thread(left.parent.exists)
+    assert left.parent.parent == Path(tempfile.gettempdir())
+
+
+def test_temporary_files_go_with_a_service_that_is_killed(told: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    environment = {**os.environ, "PYTHONPATH": offloading_module._python_path()}
+    with tempfile.TemporaryFile() as file:
+        arguments = {"what": "hang", "told": told}
+        order = pickle.dumps((MockDatabase, work, file.fileno(), arguments))
+        with subprocess.Popen(
+            [sys.executable, "-m", offloading_module.__name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(file.fileno(),),
+            env={**environment, "TMPDIR": str(folder)},
+        ) as process:
+            assert process.stdin is not None
+            process.stdin.write(order)
+            process.stdin.flush()
+            assert Path(told.read_text()).parent == folder
+            process.stdin.close()
+            assert process.wait() == 1
+    assert not folder.exists()

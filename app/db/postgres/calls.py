@@ -4,9 +4,10 @@ What an adapter of this store is built on: it knows connections, no jobs.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -28,6 +29,9 @@ from app.domain.errors import (
     LeaseLostError,
 )
 from app.domain.jobs import Claim, WakeUp
+
+# Of a call's time: whoever waits so long without a word from the server takes it for silent.
+SILENCE_SHARE: Final = 0.5
 
 _Row = TypeVar("_Row")
 
@@ -103,11 +107,13 @@ class PostgresCalls:
     ) -> AsyncGenerator["PoolConnectionProxy[asyncpg.Record]", None]:
         """A connection for one short piece of work; the time-out covers all of it."""
         pool = await self._connected()
+        patience = timeout_seconds or self._command_timeout_seconds
         async with (
             unavailable_errors(),
-            asyncio.timeout(timeout_seconds or self._command_timeout_seconds),
+            asyncio.timeout(patience),
             pool.acquire() as connection,
         ):
+            began = time.monotonic()
             try:
                 yield connection
             except asyncpg.PostgresError:
@@ -117,6 +123,10 @@ class PostgresCalls:
                 # the driver would ask the server to stop and wait for its answer: half a minute
                 # under a silent network, and nobody who gave up waits so.
                 connection.terminate()
+                if time.monotonic() - began > SILENCE_SHARE * patience:
+                    # A server that is slow says so in time. Silence has rarely struck one session
+                    # alone, and each of them would cost somebody the whole time-out.
+                    await pool.expire_connections()
                 raise
 
     async def _execute(self, name: str, *arguments: object) -> None:
