@@ -32,7 +32,7 @@ from app.domain.jobs import (
 from app.domain.keys import is_well_formed
 from app.domain.retention import DAY_SECONDS, Retention
 from app.machine import memory_share_bytes, usable_cpus
-from app.setting_values import Address, Origin, parse_list, parse_pipelines
+from app.setting_values import Address, Host, Origin, parse_list, parse_pipelines
 
 PREFIX: Final = "HAULAGE_"
 POLL_INTERVAL_SECONDS: Final = 2.0
@@ -79,7 +79,7 @@ class Settings(BaseSettings):
     allow_unauthenticated: bool = Field(
         default=False,
         description="Listen on other than loopback addresses without API keys, and answer "
-        "everybody there as long as no key is active.",
+        "everybody there as long as no key was ever made.",
     )
     require_key: bool = Field(
         default=False,
@@ -94,7 +94,7 @@ class Settings(BaseSettings):
     api_key: SecretStr | None = Field(
         default=None, description="Key that commands send to a running Haulage (`--url`)."
     )
-    allowed_hosts: Annotated[list[str], NoDecode, BeforeValidator(parse_list)] = Field(
+    allowed_hosts: Annotated[list[Host], NoDecode, BeforeValidator(parse_list)] = Field(
         default_factory=list,
         description="Names in the `Host` header of requests without a key, divided by commas, "
         "beside those of loopback; default only those where the request comes in by loopback.",
@@ -118,6 +118,12 @@ class Settings(BaseSettings):
         default=1024**3,
         ge=0,
         description="Bytes of their payloads together, as they are stored.",
+    )
+    max_datasets_per_key: int = Field(
+        default=200,
+        ge=0,
+        le=1_000_000,
+        description="Stored datasets that one API key may have, of up to 64 MiB each.",
     )
     webhook_allow: Annotated[list[str], NoDecode, BeforeValidator(parse_list)] = Field(
         default_factory=list,
@@ -364,6 +370,11 @@ def _configuration_error(error: ValidationError) -> ConfigurationError:
     if not location:
         # A rule over several settings: its message names them.
         return ConfigurationError("settings", "", remedy)
-    # An address may have a password in it, and a variable's name may be the key by mistake.
-    value = "***" if re.search("URL|LLM|(ADMIN|API)_KEY", name) else first.get("input")
+    # An address may have a password in it, the arguments of a pipeline a key, and a variable's name
+    # may be the key by mistake.
+    given = first.get("input")
+    may_hold_secrets = re.search("URL|LLM|(ADMIN|API)_KEY", name) or (
+        name.endswith("PIPELINES") and "{" in str(given)
+    )
+    value = "***" if may_hold_secrets else given
     return ConfigurationError(name, value, remedy)

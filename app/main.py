@@ -317,6 +317,7 @@ def _access(settings: Settings) -> Access:
         cors_origins=tuple(settings.cors_origins),
         max_pending_jobs=settings.max_pending_jobs_per_key,
         max_pending_bytes=settings.max_pending_bytes_per_key,
+        max_datasets=settings.max_datasets_per_key,
     )
 
 

@@ -46,10 +46,26 @@ def checked_address(value: str) -> str:
 def checked_origin(value: str) -> str:
     """The origin of a web page; ValueError otherwise."""
     parts = urlsplit(checked_address(value))
-    if parts.path or value != value.lower():
-        raise ValueError("write it as a browser does: https://app.example, without a path")
+    is_default = parts.port == {"http": 80, "https": 443}[parts.scheme]
+    if parts.path or value != value.lower() or is_default:
+        raise ValueError(
+            "write it as a browser does: https://app.example, without a path or a default port"
+        )
     return value
 
 
+def checked_host(value: str) -> str:
+    """A name as it stands in `Host`, without its port; ValueError where it can never match."""
+    host = value.lower()
+    try:
+        is_name = urlsplit(f"//{host}").hostname == host.strip("[]")
+    except ValueError:
+        is_name = False
+    if not is_name or host.endswith(".") or not host.isascii() or ":" in host.partition("]")[2]:
+        raise ValueError("write the name alone: app.example, without scheme, port and final dot")
+    return host.strip("[]")
+
+
 Address = Annotated[str, AfterValidator(checked_address)]
+Host = Annotated[str, AfterValidator(checked_host)]
 Origin = Annotated[str, AfterValidator(checked_origin)]

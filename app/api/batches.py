@@ -104,7 +104,7 @@ class BatchRoutes:
             response_model_exclude_unset=True,
             summary="Submit many jobs, all or none",
             tags=["jobs"],
-            responses={202: SUBMITTED, **problems(400, 413, 415, 422, 429, 503)},
+            responses={202: SUBMITTED, **problems(400, 408, 413, 415, 422, 429, 503)},
             openapi_extra={"parameters": [KEY_PARAMETER], "requestBody": _BODY},
         )
         add(
@@ -135,7 +135,8 @@ class BatchRoutes:
         rows = await asyncio.to_thread(
             self._read, body, is_lines=kind in LINES, submitter=submitter, key=key
         )
-        room = await self._quota.admit(http, len(rows), len(body))
+        keys = [row.submission.options.idempotency_key for row in rows]
+        room = await self._quota.admit(http, len(rows), len(body), keys)
         try:
             receipt = await self._db.insert_pending_jobs([row.submission for row in rows])
         except DatasetNotFoundError as error:

@@ -1,20 +1,21 @@
 """Files of answers in, as datasets that jobs name instead of carrying the text."""
 
-import asyncio
 import json
 import logging
 import re
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable
+from collections import Counter
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from http import HTTPStatus
-from typing import Annotated, Any, BinaryIO, Final, TypeVar
+from typing import Annotated, Any, BinaryIO, Final
 from uuid import UUID
 
 from fastapi import Query, Request, Response
 from fastapi.routing import APIRouter
 from starlette.requests import ClientDisconnect
 
+from app.api.connected import while_connected
 from app.api.datasets_intake import take_in
 from app.api.datasets_schemas import (
     DatasetResponse,
@@ -25,24 +26,28 @@ from app.api.datasets_schemas import (
     upload_form,
 )
 from app.api.forms import Form, invalid_field, read_form, too_large
+from app.api.intake import submitter_of
 from app.api.links import link_to_next, next_page
 from app.api.offloading import BusyError, OffloadedError, Offloading
 from app.api.openapi import headers, problems
 from app.api.problems import RETRY_AFTER_SECONDS, Problem
+from app.api.receiving import in_time
+from app.api.requests import form_type
+from app.api.security_quota import Quota
 from app.api.versions import beside
 from app.datasets.tables import MAX_BYTES
 from app.db.interface import DBFactory, DBInterface
 from app.domain.errors import DatasetError, DatasetInUseError, DatasetNotFoundError
 
-MAX_UPLOADS: Final = 4
-"""That are received or read at once by one process."""
+MAX_UPLOADS: Final = 16
+"""That are received or read at once by one process; each has a file on disk."""
+
+MAX_UPLOADS_OF_ONE: Final = 4
+"""Of them with one key, and of all without any together."""
 
 MAX_READERS: Final = 2
 MAX_FORM_BYTES: Final = MAX_BYTES + 64 * 1024
 """Of a body: the file, the fields and what stands between them."""
-
-STALL_SECONDS: Final = 30.0
-"""How long a client may send nothing."""
 
 READ_SECONDS: Final = 300.0
 MAX_NAME: Final = 255
@@ -53,7 +58,6 @@ MAX_PAGE: Final = 200
 _FIELDS: Final = ("name", "header_rows", "sheet", "encoding")
 _HEADER_ROWS: Final = re.compile("[0-3]")
 _logger: Final = logging.getLogger("haulage.api")
-_T = TypeVar("_T")
 
 
 class DatasetRoutes:
@@ -63,9 +67,10 @@ class DatasetRoutes:
         db_factory: builds the adapter of a process that reads a file; None reads it in this one.
     """
 
-    def __init__(self, db: DBInterface, db_factory: DBFactory | None = None) -> None:
+    def __init__(self, db: DBInterface, quota: Quota, db_factory: DBFactory | None = None) -> None:
         self._db = db
-        self._uploads = 0
+        self._quota = quota
+        self._uploads: Counter[str] = Counter()
         # An upload that has come in waits for the readers rather than being sent anew.
         self._reading = Offloading(
             db,
@@ -89,7 +94,7 @@ class DatasetRoutes:
             openapi_extra={"requestBody": upload_form()},
             responses={
                 201: {"headers": headers(Location="The dataset.")},
-                **problems(400, 408, 413, 415, 422, 503),
+                **problems(400, 408, 413, 415, 422, 429, 503),
             },
         )
         add(
@@ -145,21 +150,26 @@ class DatasetRoutes:
         declared = http.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > MAX_FORM_BYTES:
             raise too_large(MAX_BYTES)
-        if self._uploads >= MAX_UPLOADS:
+        submitter = submitter_of(http)
+        if self._uploads.total() >= MAX_UPLOADS:
             raise _busy(f"{MAX_UPLOADS} files are being taken in already")
-        self._uploads += 1
+        if self._uploads[submitter] >= MAX_UPLOADS_OF_ONE:
+            raise _busy(f"{MAX_UPLOADS_OF_ONE} files of yours are being taken in already")
+        self._uploads[submitter] += 1
         try:
+            await self._quota.admit_datasets(http, self._uploads[submitter])
             # It has no name: it is gone with the last process that has it open, whatever happens.
             with tempfile.TemporaryFile() as file:
                 answer = await self._take_in(http, file)
         finally:
-            self._uploads -= 1
+            self._uploads[submitter] -= 1
+            self._uploads += Counter()  # without those who have none any more
         stored = UploadResponse.of_upload(answer)
         response.headers["Location"] = beside(http, f"/datasets/{stored.id}")
         return stored
 
     async def _take_in(self, http: Request, file: BinaryIO) -> Any:
-        content_type = http.headers.get("content-type", "")
+        content_type = form_type(http)
         try:
             async with aclosing(_body(http)) as chunks:
                 form = await read_form(
@@ -170,8 +180,8 @@ class DatasetRoutes:
                     text_fields=_FIELDS,
                     max_file_bytes=MAX_BYTES,
                 )
-            wishes = _wishes(form)
-            return await _while_connected(http, self._reading.run(take_in, file, **wishes))
+            wishes = {**_wishes(form), "submitted_by": submitter_of(http)}
+            return await while_connected(http, self._reading.run(take_in, file, **wishes))
         except ClientDisconnect:  # nobody reads this
             raise Problem(HTTPStatus.BAD_REQUEST, "broken-off", "the client has gone") from None
         except BusyError as error:
@@ -250,22 +260,10 @@ class DatasetRoutes:
 
 
 async def _body(http: Request) -> AsyncGenerator[bytes, None]:
-    """The body as it comes; 413 as soon as it is too large, 408 where nothing comes any more."""
+    """The body as it comes; 413 as soon as it is too large, 408 where it comes too slowly."""
     size = 0
-    async with aclosing(http.stream()) as stream:
-        while True:
-            try:
-                async with asyncio.timeout(STALL_SECONDS):
-                    chunk = await anext(stream)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                raise Problem(
-                    HTTPStatus.REQUEST_TIMEOUT,
-                    "stalled",
-                    f"nothing came for {STALL_SECONDS:.0f} s",
-                    headers={"Connection": "close"},
-                ) from None
+    async with aclosing(in_time(http.stream())) as stream:
+        async for chunk in stream:
             size += len(chunk)
             if size > MAX_FORM_BYTES:
                 raise too_large(MAX_BYTES)
@@ -291,26 +289,6 @@ def _wishes(form: Form) -> dict[str, Any]:
         "sheet": form.fields.get("sheet"),
         "encoding": form.fields.get("encoding"),
     }
-
-
-async def _while_connected(http: Request, work: Awaitable[_T]) -> _T:
-    """What `work` gives; given up when the client has gone, who would not learn of it."""
-    working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnect(http))
-    try:
-        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientDisconnect
-        return working.result()
-    finally:
-        for task in (working, gone):
-            task.cancel()
-        await asyncio.gather(working, gone, return_exceptions=True)
-
-
-async def _disconnect(http: Request) -> None:
-    while (await http.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _unknown(error: DatasetNotFoundError) -> Problem:

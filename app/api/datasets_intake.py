@@ -27,12 +27,14 @@ async def take_in(
     header_rows: int | None,
     sheet: str | None,
     encoding: str | None,
+    submitted_by: str,
 ) -> dict[str, Any]:
     """Store the table of `file`; answers the dataset's fields and `preview`, a list of rows.
 
     Args:
         name: of the dataset.
         file_name: its ending may tell the format.
+        submitted_by: the id of a key, "" for nobody known.
 
     Raises:
         DatasetError: the file cannot be read, or nothing is in it.
@@ -58,7 +60,7 @@ async def take_in(
         raise DatasetError(f"nothing is left without what identifies people: {dropped}")
     text_column, id_column = likely_columns(table)
     facts = {"text_column": text_column, "id_column": id_column}
-    dataset = await store_table(db, name, table, table.rows, facts)
+    dataset = await store_table(db, name, table, table.rows, facts, submitted_by=submitted_by)
     fields = asdict(dataset)
     fields["created_at"] = dataset.created_at and dataset.created_at.isoformat()
     preview = [

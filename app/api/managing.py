@@ -69,7 +69,7 @@ class ManageRoutes:
             response_model=BulkResponse,
             summary="Cancel many jobs",
             tags=["jobs"],
-            responses=problems(400, 413, 415, 422, 503),
+            responses=problems(400, 408, 413, 415, 422, 503),
         )
         add(
             "/jobs/retry",
@@ -78,7 +78,7 @@ class ManageRoutes:
             response_model=BulkResponse,
             summary="Run many ended jobs again",
             tags=["jobs"],
-            responses=problems(400, 413, 415, 422, 503),
+            responses=problems(400, 408, 413, 415, 422, 503),
         )
 
     async def cancel_post(self, job_id: str, response: Response) -> JobStateResponse:

@@ -64,7 +64,7 @@ class CloneRoutes:
             tags=["jobs"],
             responses={
                 202: {"description": "The new job is stored.", **SUBMITTED},
-                **problems(400, 404, 410, 413, 415, 422, 429, 503),
+                **problems(400, 404, 408, 410, 413, 415, 422, 429, 503),
             },
             openapi_extra={"parameters": [KEY_PARAMETER]},
         )
@@ -98,7 +98,7 @@ class CloneRoutes:
             # Parsing a payload of any size stays off the event loop.
             parsed = await asyncio.to_thread(json.loads, payload)
             options = self._intake.with_dataset(options, parsed)
-        room = await self._quota.admit(http, 1, len(payload))
+        room = await self._quota.admit(http, 1, len(payload), [key])
         with unknown_dataset():
             clone_id = await self._db.insert_pending_job(payload, options)
         response.headers.update(room)

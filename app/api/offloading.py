@@ -34,7 +34,7 @@ from app.domain.errors import (
     JobNotFoundError,
     TooLargeError,
 )
-from app.worker.isolation import give_way
+from app.worker.isolation import give_way, go_first
 
 Work = Callable[..., Awaitable[Any]]
 """`await work(db, file, **arguments)` gives the answer, JSON; a function of a module."""
@@ -123,6 +123,7 @@ class Offloading:
 async def _in_process(order: bytes, descriptor: int, folder: str) -> Any:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
+        "-P",  # nothing of the working directory, where anybody may have put a module
         "-m",
         __name__,
         stdin=asyncio.subprocess.PIPE,
@@ -187,6 +188,7 @@ def _main() -> None:
     os.dup2(2, 1)  # whatever a library prints must not mix with the answer
     db_factory, work, descriptor, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301  our parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    go_first()
     give_way()
 
     async def do() -> Any:

@@ -1,23 +1,26 @@
 """What a completed job has left: as it was stored, in parts, and in forms for other programs."""
 
+import asyncio
 import json
 import logging
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, BinaryIO, Final, Literal
 
 from fastapi import Path, Query, Request, Response
 from fastapi.routing import APIRouter
 
+from app.api.connected import while_connected
 from app.api.export import export
 from app.api.links import link_to_next, next_page
 from app.api.offloading import BusyError, OffloadedError, Offloading
 from app.api.openapi import headers, problems
 from app.api.problems import RETRY_AFTER_SECONDS, Problem
 from app.api.results_schemas import QuotesPage, ResponsesPage, ThemesResponse
-from app.api.slices import SlicedResponse
+from app.api.room import Room
+from app.api.slices import SLICE_BYTES, SlicedResponse
 from app.db.ids import as_uuid
 from app.db.interface import DBFactory, DBInterface
 from app.domain.errors import ExportError
@@ -27,6 +30,12 @@ from app.results.exports.forms import FORMS
 
 MAX_EXPORTS: Final = 2
 """That are made at once by one process."""
+
+MAX_FETCHES: Final = 8
+"""Of results at once, each of which is whole in memory until it is on its way."""
+
+MAX_ANSWERS_BYTES: Final = 2 * 1024**3
+"""On disk, of answers that are being sent."""
 
 EXPORT_WAIT_SECONDS: Final = 10.0
 EXPORT_SECONDS: Final = 120.0
@@ -51,6 +60,8 @@ class ResultRoutes:
 
     def __init__(self, db: DBInterface, db_factory: DBFactory | None = None) -> None:
         self._db = db
+        self._fetching = asyncio.Semaphore(MAX_FETCHES)
+        self._room = Room(MAX_ANSWERS_BYTES, "large answers")
         self._exporting = Offloading(
             db,
             db_factory,
@@ -78,7 +89,7 @@ class ResultRoutes:
                 200: {
                     "description": "The stored result, or an export of it.",
                     "content": {**content, _JSON: {"schema": {}}},
-                    "headers": headers(ETag="Of this result, which never changes."),
+                    "headers": headers(ETag="Of the stored result, which never changes."),
                 },
                 304: {"description": "The client has it already (If-None-Match)."},
                 **problems(404, 406, 409, 422, 503),
@@ -154,7 +165,7 @@ class ResultRoutes:
         """The result exactly as stored, or as a table or page; 409 while there is none."""
         state = await self._require_result(job_id)
         key = as_uuid(job_id)
-        tag = f'"{key}.{state.claim_no}.{form}{"." + part if part else ""}"'
+        tag = f'"{key}.{state.claim_no}"'
         if part is not None and form != "csv":
             raise Problem(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -162,14 +173,25 @@ class ResultRoutes:
                 f"/part: only for format=csv; {form} has every part",
             )
         facts = {"ETag": tag, "Cache-Control": "private, no-cache"}
-        if _is_known(http, tag):
+        if form == "json" and _is_known(http, tag):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=facts)
         if form != "json":
-            return await self._exported(str(key), form, part, facts)
-        pieces = await self._db.list_result_pieces(job_id)
-        if not pieces:  # run again between the two looks
-            raise await self._no_result(job_id)
-        return SlicedResponse(pieces, _JSON, facts)
+            # Without a tag: texts come and go with the dataset, and writers change with versions.
+            return await while_connected(http, self._exported(str(key), form, part))
+        async with self._fetching:
+            pieces = await self._db.list_result_pieces(job_id)
+            if not pieces:  # run again between the two looks
+                raise await self._no_result(job_id)
+            if sum(map(len, pieces)) <= SLICE_BYTES:
+                return SlicedResponse(pieces, _JSON, facts)
+            # On disk, however long the client takes.
+            file = tempfile.TemporaryFile()  # noqa: SIM115  the response closes it
+            try:
+                await asyncio.to_thread(_write, file, pieces)
+                return SlicedResponse(file, _JSON, facts, room=self._room)
+            except BaseException:
+                file.close()
+                raise
 
     async def get_result_themes(self, job_id: str) -> Response:
         """Every theme as it is in the result, with what became of the other answers."""
@@ -211,9 +233,7 @@ class ResultRoutes:
             raise _no_analysis(job_id)
         return _page(http, found, after)
 
-    async def _exported(
-        self, job_id: str, form: str, part: str | None, facts: Mapping[str, str]
-    ) -> Response:
+    async def _exported(self, job_id: str, form: str, part: str | None) -> Response:
         # It has no name: it is gone with the answer, whatever happens.
         file = tempfile.TemporaryFile()  # noqa: SIM115  the response closes it
         try:
@@ -231,13 +251,17 @@ class ResultRoutes:
         chosen = FORMS[form]
         name = f"result-{job_id}{'-' + part if part else ''}.{form}"
         facts = {
-            **facts,
+            "Cache-Control": "no-store",
             "Content-Disposition": f'{chosen.disposition}; filename="{name}"',
             "X-Content-Type-Options": "nosniff",
             # What people wrote is escaped; should that fail, nothing of it may run or be fetched.
             "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
         }
-        return SlicedResponse(file, chosen.media_type, facts)
+        try:
+            return SlicedResponse(file, chosen.media_type, facts, room=self._room)
+        except Problem:
+            file.close()
+            raise
 
     async def _require_result(self, job_id: str) -> ResultState:
         state = await self._db.get_result_state(job_id)
@@ -270,6 +294,11 @@ def _page(http: Request, page: PartPage, after: int, more_fields: str = "") -> R
     response = Response(body, media_type=_JSON)
     link_to_next(response, more)
     return response
+
+
+def _write(file: BinaryIO, pieces: Iterable[bytes]) -> None:
+    file.writelines(pieces)
+    file.flush()
 
 
 def _theme_id(name: str) -> str:

@@ -1,16 +1,18 @@
 """Who may do what: the first thing that happens to a request, before its body is read.
 
-bounds of its head --> key --> scope
+bounds of its head --> key --> routing --> scope of the route that was found
                         |
                         '-- none needed: Host and Origin must be of this machine, since every web
                             page in a browser here could send requests to a loopback address
 
-A key is needed where one is active, where the settings say so, and for every connection that comes
-in by another than a loopback address, unless the settings open it to anybody.
+A key is needed once one was made (also if all were revoked since), where the settings say so, and
+for every connection that comes in by another than a loopback address, unless the settings open it
+to anybody.
 """
 
 import ipaddress
 import logging
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -22,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import RETRY_AFTER_SECONDS, Problem, answer
 from app.api.security_keys import KeyRing
-from app.api.security_scopes import HEALTH, READING, route_path, scope_of
+from app.api.security_scopes import HEALTH, READING, owned_by_submitter, route_path, scope_of
 from app.db.contracts.keys import KeyStore
 from app.domain import keys
 from app.domain.errors import DatabaseUnavailableError
@@ -33,6 +35,7 @@ MAX_URL_BYTES: Final = 8 * 1024
 MAX_HEADERS: Final = 100
 MAX_HEADER_BYTES: Final = 16 * 1024
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _REALM: Final = 'Bearer realm="haulage"'
 
 _logger: Final = logging.getLogger("haulage.api")
@@ -44,12 +47,13 @@ class Access:
 
     Attributes:
         needs_key: always, also on loopback and without any key stored.
-        is_open: to everybody who reaches the address, as long as no key is active.
+        is_open: to everybody who reaches the address, as long as no key was ever made.
         admin_key: a key that allows everything without being stored.
         allowed_hosts: names in `Host` of requests without a key; None for those of loopback, and
             then only where they come in by it.
         cors_origins: web origins whose pages may read answers.
         max_pending_jobs: of one key that has no cap of its own, likewise `max_pending_bytes`.
+        max_datasets: stored, of one key.
     """
 
     needs_key: bool = False
@@ -59,6 +63,7 @@ class Access:
     cors_origins: tuple[str, ...] = ()
     max_pending_jobs: int = 10_000
     max_pending_bytes: int = 1024**3
+    max_datasets: int = 200
 
 
 class Guard:
@@ -87,6 +92,7 @@ class Guard:
         _check_head(scope)
         state = scope.setdefault("state", {})
         state["submitter"] = ""
+        state["permit"] = None
         path = route_path(scope["path"], scope.get("root_path", ""))
         if path in HEALTH:
             return
@@ -95,7 +101,6 @@ class Guard:
             if key is None:
                 _check_origin(scope, self._access)
                 return
-            await self._authorize(key, scope["method"], path)
         except DatabaseUnavailableError as error:
             _logger.warning("cannot look a key up: %s", error, extra=MAY_REPEAT)
             raise Problem(
@@ -106,6 +111,7 @@ class Guard:
             ) from None
         state["submitter"] = key.id
         state["api_key"] = key
+        state["permit"] = Permit(self._db, key)
 
     async def _authenticate(self, scope: Scope) -> ApiKey | None:
         """The key of the request; None where it has none and needs none."""
@@ -131,14 +137,28 @@ class Guard:
             return True
         return await self._ring.has_keys()
 
-    async def _authorize(self, key: ApiKey, method: str, path: str) -> None:
-        needed, job_id = scope_of(method, path)
-        if not key.allows(needed):
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """What the key of a request allows, asked once the router has found a route."""
+
+    db: KeyStore
+    key: ApiKey
+
+    async def check(self, request: Request, template: str) -> None:
+        """Refuse what the key does not allow on the route `template`; Problem 403."""
+        needed = scope_of(request.method, template)
+        if not self.key.allows(needed):
             raise _forbidden(needed, f"this needs a key with the scope {needed}")
-        if job_id is not None and not key.allows(keys.Scope.ADMIN):
-            submitter = await self._db.get_submitter(job_id)
-            if submitter not in {None, key.id}:
-                raise _forbidden(keys.Scope.ADMIN, "the job was submitted by somebody else")
+        owned = owned_by_submitter(request.method, template)
+        if owned is None or self.key.allows(keys.Scope.ADMIN):
+            return
+        if owned == "job":
+            submitter = await self.db.get_submitter(request.path_params["job_id"])
+        else:
+            submitter = await self.db.get_dataset_submitter(request.path_params["dataset_id"])
+        if submitter not in {None, self.key.id}:
+            raise _forbidden(keys.Scope.ADMIN, f"the {owned} was submitted by somebody else")
 
 
 def is_loopback(scope: Scope) -> bool:
@@ -151,6 +171,9 @@ def is_loopback(scope: Scope) -> bool:
 
 
 def _check_head(scope: Scope) -> None:
+    if _CONTROL.search(scope["path"]):
+        # No route has any; patterns, logs and terminals take them for what they are not.
+        raise Problem(HTTPStatus.BAD_REQUEST, "bad-path", "the path has control characters")
     target = scope.get("raw_path") or scope["path"].encode()
     if len(target) + len(scope["query_string"]) > MAX_URL_BYTES:
         raise Problem(

@@ -1,13 +1,17 @@
 """What every answer tells a browser: to guess nothing, frame nothing, keep nothing, share nothing.
 
+Errors that nobody else has answered are answered here, or their answers would lack all of it.
+
 A route that says one of these itself is left its word.
 """
 
 from typing import Final
 
 from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.problems import on_unexpected
 from app.api.security_scopes import route_path
 
 # Answers are data: they run and load nothing, wherever they are opened.
@@ -62,12 +66,22 @@ class SecurityHeaders:
             return
         path = route_path(scope["path"], scope.get("root_path", ""))
 
+        has_begun = False
+
         async def sending(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
             if message["type"] == "http.response.start":
                 add_to(MutableHeaders(scope=message), path)
             await send(message)
 
-        await self._app(scope, receive, sending)
+        try:
+            await self._app(scope, receive, sending)
+        except Exception as error:
+            if has_begun:
+                raise
+            response = await on_unexpected(Request(scope), error)
+            await response(scope, receive, sending)
 
 
 def add_to(headers: MutableHeaders, path: str) -> None:

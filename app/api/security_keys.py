@@ -51,7 +51,7 @@ class KeyRing:
         return await self._keys.get(sha256)
 
     async def has_keys(self) -> bool:
-        """Whether there is any active key; DatabaseUnavailableError."""
+        """Whether a key was ever made; DatabaseUnavailableError."""
         return self._admin_key is not None or bool(await self._any.get(_ANY))
 
     async def close(self) -> None:

@@ -1,10 +1,11 @@
-"""Caps on what one key may have waiting: pending jobs, and the bytes of their payloads.
+"""Caps on what one key may have: pending jobs, the bytes of their payloads, and stored datasets.
 
 The count is the database's, at most a second old, plus what this process has let in since. A cap
 may therefore be exceeded by what arrives during a count, and by what other processes let in within
 a second; it holds against a client that goes on submitting, which is what it is for.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -42,10 +43,16 @@ class Quota:
             self._count, seconds=COUNT_SECONDS, max_entries=MAX_COUNTED_KEYS
         )
 
-    async def admit(self, http: Request, jobs: int, size_bytes: int) -> dict[str, str]:
+    async def admit(
+        self, http: Request, jobs: int, size_bytes: int, keys: Collection[str | None] = ()
+    ) -> dict[str, str]:
         """Count these jobs in; call it right before they are stored.
 
         Returns headers that tell how much room is left, none where there is no cap.
+
+        Args:
+            keys: idempotency keys of all these jobs. Where each has made its job before, this is a
+                repetition that stores nothing, and it is not refused.
 
         Raises:
             Problem: 429, none of them is to be stored.
@@ -61,7 +68,10 @@ class Quota:
         waiting = await self._known(key.id)
         if _exceeded(caps, waiting, wanted):
             waiting = await self._known(key.id, FRESH_SECONDS)
-        if exceeded := _exceeded(caps, waiting, wanted):
+        exceeded = _exceeded(caps, waiting, wanted)
+        if exceeded and await self._are_known(http, keys):
+            return _headers(caps, waiting)
+        if exceeded:
             raise Problem(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "quota-exceeded",
@@ -74,9 +84,32 @@ class Quota:
         waiting.size_bytes += size_bytes
         return _headers(caps, waiting)
 
+    async def admit_datasets(self, http: Request, under_way: int) -> None:
+        """Refuse a dataset of a key that has as many as it may; Problem 429.
+
+        Args:
+            under_way: of this key, this one among them.
+        """
+        key: ApiKey | None = getattr(http.state, "api_key", None)
+        cap = self._access.max_datasets
+        if key is not None and await self._db.count_datasets(key.id) + under_way > cap:
+            raise Problem(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "quota-exceeded",
+                f"this key has stored {cap} datasets already; delete what is not needed",
+                headers={"Retry-After": str(QUOTA_RETRY_SECONDS), "Connection": "close"},
+                violated_policies=["datasets"],
+            )
+
     async def close(self) -> None:
         """End what goes on beside the requests."""
         await self._waiting.close()
+
+    async def _are_known(self, http: Request, keys: Collection[str | None]) -> bool:
+        named = [key for key in keys if key is not None]
+        if not named or len(named) < len(keys):
+            return False
+        return await self._db.count_keys_used(http.state.submitter, named) == len(set(named))
 
     async def _known(self, key_id: str, max_seconds: float | None = None) -> _Waiting:
         waiting = await self._waiting.get(key_id, max_seconds)

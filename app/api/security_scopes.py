@@ -4,7 +4,8 @@ A test holds the tables to the routes: one that changes something and has no lin
 """
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Literal
 
 from app.api.versions import V1
 from app.domain.keys import Scope
@@ -12,12 +13,13 @@ from app.domain.keys import Scope
 # Open to everybody: load balancers and orchestrators have no key.
 HEALTH: Final = frozenset({"/livez", "/readyz", "/startupz"})
 
-# By method and path, {} for a parameter. What only reads asks for `read` unless it is here.
+# By method and route, {} for a parameter. What only reads asks for `read` unless it is here.
 SCOPES: Final = {
     ("POST", "/enqueue"): Scope.SUBMIT,
     ("POST", "/jobs"): Scope.SUBMIT,
     ("POST", "/jobs/batch"): Scope.SUBMIT,
     ("POST", "/datasets"): Scope.SUBMIT,
+    ("DELETE", "/datasets/{}"): Scope.SUBMIT,
     ("POST", "/jobs/{}/cancel"): Scope.SUBMIT,
     ("POST", "/jobs/{}/retry"): Scope.SUBMIT,
     ("POST", "/jobs/{}/clone"): Scope.SUBMIT,
@@ -25,7 +27,6 @@ SCOPES: Final = {
     ("POST", "/jobs/cancel"): Scope.ADMIN,
     ("POST", "/jobs/retry"): Scope.ADMIN,
     ("DELETE", "/jobs/{}"): Scope.ADMIN,
-    ("DELETE", "/datasets/{}"): Scope.ADMIN,
     ("POST", "/queues/{}/pause"): Scope.ADMIN,
     ("POST", "/queues/{}/resume"): Scope.ADMIN,
     ("POST", "/nodes/{}/drain"): Scope.ADMIN,
@@ -39,15 +40,15 @@ SCOPES: Final = {
     ("POST", "/webhooks/deliveries/{}/replay"): Scope.ADMIN,
 }
 # Of these a `submit` key may touch only what was submitted with it.
-OWN: Final = frozenset({"/jobs/{}/cancel", "/jobs/{}/retry", "/jobs/{}/clone"})
+_OWN: Final[Mapping[tuple[str, str], Literal["job", "dataset"]]] = {
+    ("POST", "/jobs/{}/cancel"): "job",
+    ("POST", "/jobs/{}/retry"): "job",
+    ("POST", "/jobs/{}/clone"): "job",
+    ("DELETE", "/datasets/{}"): "dataset",
+}
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _PARAMETER: Final = re.compile(r"\{[^{}]*\}")
-# Fixed paths first: "/jobs/batch" is no job.
-_PATTERNS: Final = tuple(
-    (template, re.compile(template.replace("{}", "([^/]+)")))
-    for template in sorted({path for _, path in SCOPES}, key=lambda path: path.count("{}"))
-)
 
 
 def route_path(scope_path: str, root_path: str = "") -> str:
@@ -58,13 +59,20 @@ def route_path(scope_path: str, root_path: str = "") -> str:
 
 def is_declared(method: str, template: str) -> bool:
     """Whether the tables know of this route; `template` as FastAPI has it."""
-    return method in READING or (method, _PARAMETER.sub("{}", template)) in SCOPES
+    return method in READING or (method, _bare(template)) in SCOPES
 
 
-def scope_of(method: str, path: str) -> tuple[Scope, str | None]:
-    """What this request asks for, and the id of the job that has to be the submitter's own."""
+def scope_of(method: str, template: str) -> Scope:
+    """What the route `template` asks for; not of a path, which the router may read otherwise."""
     method = "GET" if method == "HEAD" else method
-    for template, pattern in _PATTERNS:
-        if (method, template) in SCOPES and (found := pattern.fullmatch(path)):
-            return SCOPES[method, template], found[1] if template in OWN else None
-    return (Scope.READ if method in READING else Scope.ADMIN), None
+    default = Scope.READ if method in READING else Scope.ADMIN
+    return SCOPES.get((method, _bare(template)), default)
+
+
+def owned_by_submitter(method: str, template: str) -> Literal["job", "dataset"] | None:
+    """What has to be of the same `submit` key that uses this route, None where anything may be."""
+    return _OWN.get((method, _bare(template)))
+
+
+def _bare(template: str) -> str:
+    return _PARAMETER.sub("{}", route_path(template))

@@ -79,6 +79,6 @@ def describe_security(document: dict[str, Any], problems: dict[str, dict[str, An
             for status in ("401", "403", "421", "503"):
                 answers.setdefault(status, problems[status])
             if is_declared(method.upper(), path):
-                scope, _ = scope_of(method.upper(), path)
-                # The empty one: as long as no key is active none is needed.
+                scope = scope_of(method.upper(), path)
+                # The empty one: as long as no key was made none is needed.
                 operation["security"] = [{_KEY: [scope.value]}, {}]

@@ -30,8 +30,10 @@ from app.api.openapi import headers, install_openapi, problems
 from app.api.pipelines import PipelineRoutes
 from app.api.problems import install_problem_handlers
 from app.api.queues import QueueRoutes
+from app.api.receiving import MAX_HELD_BYTES
 from app.api.requests import BoundedRoute
 from app.api.results import ResultRoutes
+from app.api.room import Room
 from app.api.schemas import (
     EnqueueRequest,
     EnqueueResponse,
@@ -135,6 +137,7 @@ class WebServer:
             lifespan=self._lifespan,
             generate_unique_id_function=_operation_id,
         )
+        self.app.state.body_room = Room(MAX_HELD_BYTES, "bodies of requests")
         self._webhook_rules = webhook_rules or AddressRules()
         self._deliveries = deliveries or NoScheduler()
         self._security.guard(self.app)
@@ -180,7 +183,7 @@ class WebServer:
             response_model=EnqueueResponse,
             summary="Submit a job",
             tags=["jobs"],
-            responses={200: SUBMITTED, **problems(400, 413, 415, 422, 429, 503)},
+            responses={200: SUBMITTED, **problems(400, 408, 413, 415, 422, 429, 503)},
             openapi_extra={"parameters": [KEY_PARAMETER]},
         )
         add(
@@ -207,7 +210,7 @@ class WebServer:
             HistoryRoutes(self._db, self._followers),
             self._submitting,
             BatchRoutes(self._db, self._intake, self._security.quota),
-            DatasetRoutes(self._db, self._db_factory),
+            DatasetRoutes(self._db, self._security.quota, self._db_factory),
             ResultRoutes(self._db, self._db_factory),
             ManageRoutes(self._db),
             HealthRoutes(

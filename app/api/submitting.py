@@ -62,7 +62,7 @@ class SubmitRoutes:
             response_model=EnqueueResponse,
             summary="Submit a job, answered by 202",
             tags=["jobs"],
-            responses={202: SUBMITTED, **problems(400, 413, 415, 422, 429, 503)},
+            responses={202: SUBMITTED, **problems(400, 408, 413, 415, 422, 429, 503)},
             openapi_extra={"parameters": [KEY_PARAMETER]},
         )
 
@@ -85,7 +85,7 @@ class SubmitRoutes:
         # A large payload takes tens of milliseconds to check and dump: not on the event loop.
         is_large = len(await http.body()) > OFF_LOOP_BYTES
         submission = await asyncio.to_thread(prepare) if is_large else prepare()
-        room = await self._quota.admit(http, 1, len(submission.payload))
+        room = await self._quota.admit(http, 1, len(submission.payload), [key])
         with unknown_dataset():
             job_id = await self._db.insert_pending_job(submission.payload, submission.options)
         response.headers.update(room)

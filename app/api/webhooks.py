@@ -16,6 +16,7 @@ from app.domain.webhooks import (
     MAX_URL_CHARACTERS,
     Delivery,
     DeliveryStatus,
+    Replay,
     Webhook,
     WebhookEvent,
     new_secret,
@@ -147,7 +148,7 @@ class WebhookRoutes:
             tags=["webhooks"],
             responses={
                 201: {"headers": headers(Location="The endpoint.")},
-                **problems(400, 409, 413, 415, 422, 503),
+                **problems(400, 408, 409, 413, 415, 422, 503),
             },
         )
         add(
@@ -175,7 +176,7 @@ class WebhookRoutes:
             response_model=WebhookResponse,
             summary="Switch an endpoint on or off",
             tags=["webhooks"],
-            responses=problems(400, 404, 413, 415, 422, 503),
+            responses=problems(400, 404, 408, 413, 415, 422, 503),
         )
         add(
             "/webhooks/{webhook_id}",
@@ -286,12 +287,18 @@ class WebhookRoutes:
         )
 
     async def replay_delivery(self, delivery_id: str) -> Response:
-        """Start its schedule again, now, under the same id; 409 while it is pending anyway."""
-        is_replayed = await self._db.replay_delivery(delivery_id)
-        if is_replayed is None:
+        """Start its schedule again, now, under the same id.
+
+        409 while it is pending anyway, or its endpoint is switched off.
+        """
+        replay = await self._db.replay_delivery(delivery_id)
+        if replay is None:
             raise _no_such("delivery", delivery_id)
-        if not is_replayed:
+        if replay is Replay.PENDING:
             raise Problem(HTTPStatus.CONFLICT, "still-pending", "it has not ended yet")
+        if replay is Replay.SWITCHED_OFF:
+            detail = "its endpoint is switched off; switch it on first"
+            raise Problem(HTTPStatus.CONFLICT, "switched-off", detail)
         return Response(status_code=HTTPStatus.ACCEPTED)
 
 

@@ -79,6 +79,8 @@ def revoke(key: str) -> None:
         raise click.exceptions.Exit(EXIT_FAILED)
     _on_database(lambda db: db.revoke_key(meant[0].id))
     click.echo(f"revoked {meant[0].prefix} ({meant[0].name}); services refuse it within 5 s")
+    if len(active) == 1:
+        click.echo("it was the last one: requests are refused (401) until another one is made")
 
 
 def _columns(key: ApiKey) -> list[str]:

@@ -17,16 +17,24 @@ async def store_table(
     table: Table,
     rows: Sequence[Mapping[str, str]],
     facts: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    submitted_by: str = "",
 ) -> Dataset:
     """Store rows of a table as a dataset of its own.
 
     Args:
         facts: what is known of the table beyond what was detected; JSON.
+        submitted_by: the id of a key, "" for nobody known.
     """
     cells = ([row[column] for column in table.columns] for row in rows)
     detected = {**_detected(table), **facts}
     return await db.insert_dataset(
-        name, table.columns, cells, sha256=table.sha256, detected=detected
+        name,
+        table.columns,
+        cells,
+        sha256=table.sha256,
+        detected=detected,
+        submitted_by=submitted_by,
     )
 
 

@@ -14,10 +14,14 @@ _SECRETS: Final = (
     # Options of a URL, of a connection string or of a call.
     (
         re.compile(
-            r"(?i)(password|passwd|secret|token|api[_-]?key)(['\"]?\s*[=:]\s*['\"]?)[^\s&'\",)]+"
+            # One in quotes goes to the closing one, whatever is in it.
+            r"(?i)(password|passwd|pwd|secret|token|api[_-]?key)(['\"]?\s*[=:]\s*)"
+            r"(?:(['\"])(?:\\.|(?!\3)[^\\\n])*+|[^\s&'\",)]+)"
         ),
-        r"\1\2***",
+        r"\1\2\3***",
     ),
+    # Keys of LLM services.
+    (re.compile(r"\bsk-[A-Za-z0-9_-]{16,}"), "sk-***"),
 )
 
 

@@ -32,9 +32,11 @@ SCHEDULE_SECONDS: Final = (
     20 * 3_600.0,
     24 * 3_600.0,
 )
+MAX_TRIES: Final = len(SCHEDULE_SECONDS) + 1
 MAX_WAIT_SECONDS: Final = 24 * 3_600.0
 _GONE: Final = 410
-_BUSY: Final = frozenset({429, 503})
+# Those of whom a Retry-After is heeded.
+BUSY_CODES: Final = frozenset({429, 503})
 
 
 class WebhookEvent(StrEnum):
@@ -51,6 +53,14 @@ class DeliveryStatus(StrEnum):
     PENDING = "pending"
     DELIVERED = "delivered"
     FAILED = "failed"
+
+
+class Replay(StrEnum):
+    """What came of the wish to deliver once more."""
+
+    REPLAYED = "replayed"
+    PENDING = "pending"
+    SWITCHED_OFF = "switched-off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +171,10 @@ def judge(attempt: int, answer: Answer, jitter: float = 1.0) -> TryEnded:
     error = answer.error or f"answered {code}"
     if code == _GONE:
         return TryEnded(DeliveryStatus.FAILED, 0.0, code, error, is_gone=True)
-    if attempt > len(SCHEDULE_SECONDS):
+    if attempt >= MAX_TRIES:
         return TryEnded(DeliveryStatus.FAILED, 0.0, code, error)
     delay = SCHEDULE_SECONDS[attempt - 1] * jitter
-    if code in _BUSY and answer.retry_after_seconds is not None:
+    if code in BUSY_CODES and answer.retry_after_seconds is not None:
         delay = max(delay, min(answer.retry_after_seconds, MAX_WAIT_SECONDS))
     return TryEnded(DeliveryStatus.PENDING, delay, code, error)
 

@@ -125,16 +125,18 @@ def _registration(name: str, entry: Any) -> Registration:
             defaults = {str(key): value for key, value in rest.items()}
         case _:
             raise ConfigurationError(
-                _SETTING, entry, 'write "package.module:Class" or {"target": ..., "arguments": {}}'
+                _SETTING,
+                f"{name}=***",
+                'write "package.module:Class" or {"target": ..., "arguments": {}}',
             )
     if not _TARGET.fullmatch(target):
         raise ConfigurationError(_SETTING, target, "write the target as package.module:Class")
     if not isinstance(arguments, dict):
-        raise ConfigurationError(_SETTING, arguments, "arguments are a JSON object")
+        raise ConfigurationError(_SETTING, f"{name}=***", "arguments are a JSON object")
     try:
         return with_defaults(Registration(name, target, arguments), defaults)
     except ValueError as error:
-        raise ConfigurationError(_SETTING, entry, str(error)) from None
+        raise ConfigurationError(_SETTING, f"{name}=***", str(error)) from None
 
 
 def with_defaults(registration: Registration, defaults: Mapping[str, Any]) -> Registration:

@@ -3,10 +3,11 @@
     claim (lease) --> send --> judge --> end_try
 
 Whoever dies between sending and writing leaves the delivery due again when its lease is over: it is
-sent at least once, always under the same id.
+sent at least once, always under the same id, and never more often than the schedule has tries.
 """
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Final, Protocol
 
 from app.db.contracts.webhooks import WebhookStore
 from app.domain.errors import DatabaseUnavailableError
-from app.domain.webhooks import Answer, DeliveryStatus, DueDelivery, judge
+from app.domain.webhooks import MAX_TRIES, Answer, DeliveryStatus, DueDelivery, judge
 from app.loops import PeriodicLoop
 from app.telemetry import Telemetry
 from app.webhooks.addresses import AddressRules
@@ -22,10 +23,12 @@ from app.webhooks.addresses import AddressRules
 POLL_SECONDS: Final = 1.0
 # Longer than a try may take with its writes.
 LEASE_SECONDS: Final = 60.0
-MAX_AT_ONCE: Final = 20
-# An endpoint that hangs keeps only these.
+# Each is a coroutine that waits for somebody else.
+MAX_AT_ONCE: Final = 50
+# One whose last try failed has only one, until it answers again.
 MAX_OF_ONE_ENDPOINT: Final = 5
 GONE: Final = "the endpoint answered 410 Gone"
+NEVER_ENDED: Final = "no try came to an end: each process that made one was ended in it"
 
 
 class Sender(Protocol):
@@ -69,6 +72,9 @@ class DeliveryService:
         self._make_sender = make_sender
         self._sender: Sender | None = None
         self._tries: dict[asyncio.Task[None], str] = {}
+        # Endpoints whose last try failed; there are as few as endpoints.
+        self._failing: set[str] = set()
+        self._broken_off: list[DueDelivery] = []
         self._loop = PeriodicLoop("webhooks", self._deliver_once, poll_seconds, telemetry)
 
     async def start(self) -> None:
@@ -76,11 +82,15 @@ class DeliveryService:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Claim no more and break off what is under way; it is due again after its lease."""
+        """Claim no more and break off what is under way; it is due again, and lost no try."""
         await self._loop.stop()
         for task in self._tries:
             task.cancel()
         await asyncio.gather(*self._tries, return_exceptions=True)
+        # Without the database they are due again after their lease.
+        with contextlib.suppress(DatabaseUnavailableError):
+            while self._broken_off:
+                await self._db.give_back_try(self._broken_off.pop())
         if self._sender is not None:
             await self._sender.close()
             self._sender = None
@@ -90,9 +100,9 @@ class DeliveryService:
         room = MAX_AT_ONCE - len(self._tries)
         if room <= 0:
             return 0
-        under_way = Counter(self._tries.values())
-        busy = [webhook for webhook, n in under_way.items() if n >= MAX_OF_ONE_ENDPOINT]
-        due = await self._db.claim_deliveries(room, MAX_OF_ONE_ENDPOINT, busy, self._lease_seconds)
+        taken = Counter(self._tries.values())
+        taken.update(dict.fromkeys(self._failing, MAX_OF_ONE_ENDPOINT - 1))
+        due = await self._db.claim_deliveries(room, MAX_OF_ONE_ENDPOINT, taken, self._lease_seconds)
         if due and self._sender is None:
             self._sender = await asyncio.to_thread(self._make_sender, self._rules)
         for delivery in due:
@@ -108,11 +118,28 @@ class DeliveryService:
         # There may be more that is due than there was room for.
         self._loop.wake()
 
-    async def _try(self, delivery: DueDelivery) -> None:
+    async def _answer(self, delivery: DueDelivery) -> Answer:
+        """What came of sending. An error of ours is a failed try too, or it would never end."""
         assert self._sender is not None  # noqa: S101  made before the first try
-        answer = await self._sender.send(delivery)
+        if delivery.attempt > MAX_TRIES:
+            return Answer(error=NEVER_ENDED)
+        try:
+            return await self._sender.send(delivery)
+        except asyncio.CancelledError:
+            self._broken_off.append(delivery)
+            raise
+        except Exception as error:  # noqa: BLE001
+            self._telemetry.emit("loop.failed", loop="webhook-try", error=repr(error), failures=1)
+            return Answer(error=f"could not be sent: {type(error).__name__}")
+
+    async def _try(self, delivery: DueDelivery) -> None:
+        answer = await self._answer(delivery)
         jitter = random.uniform(0.9, 1.1)  # noqa: S311  spreads load, no secret
         ended = judge(delivery.attempt, answer, jitter)
+        if ended.status is DeliveryStatus.DELIVERED or ended.is_gone:
+            self._failing.discard(delivery.webhook_id)
+        else:
+            self._failing.add(delivery.webhook_id)
         try:
             is_ours = await self._db.end_try(delivery, ended)
             if is_ours and ended.is_gone:

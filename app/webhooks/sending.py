@@ -20,7 +20,7 @@ import httpx2
 
 from app import __version__
 from app.domain.masking import mask_secrets
-from app.domain.webhooks import Answer, DueDelivery, signature
+from app.domain.webhooks import BUSY_CODES, Answer, DueDelivery, signature
 from app.webhooks.addresses import AddressRules, BlockedAddressError
 
 TRY_SECONDS: Final = 15.0
@@ -84,17 +84,18 @@ class PinnedTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """See httpx2; BlockedAddressError."""
         url = request.url
+        # As it is sent in `Host`. `url.host` is the decoded name, which the resolver would encode
+        # by other rules, into somebody else's.
+        host = url.raw_host.decode()
         default_port = 443 if url.scheme == "https" else 80
-        address = self._rules.choose(
-            url.host, await self._resolve(url.host, url.port or default_port)
-        )
+        address = self._rules.choose(host, await self._resolve(host, url.port or default_port))
         return await self._transport.handle_async_request(
             httpx2.Request(
                 request.method,
                 url.copy_with(host=address),
                 headers=request.headers,  # `Host` among them
                 stream=request.stream,
-                extensions={**request.extensions, "sni_hostname": url.raw_host.decode()},
+                extensions={**request.extensions, "sni_hostname": host},
             )
         )
 
@@ -132,8 +133,9 @@ class HTTPSender:
                     "POST", delivery.url, content=body, headers=headers
                 ) as response,
             ):
-                wait = _retry_after_seconds(response.headers.get("retry-after"))
-                return Answer(response.status_code, retry_after_seconds=wait)
+                code = response.status_code
+                asked = response.headers.get("retry-after") if code in BUSY_CODES else None
+                return Answer(code, retry_after_seconds=_retry_after_seconds(asked))
         except TimeoutError:
             return Answer(error=f"no answer within {TRY_SECONDS:.0f} s")
         except (httpx2.HTTPError, httpx2.InvalidURL, BlockedAddressError, OSError) as error:
@@ -153,7 +155,7 @@ def _retry_after_seconds(text: str | None) -> float | None:
         return float(text[:9])
     try:
         at = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # a year of thirty digits
         return None
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)

@@ -43,13 +43,18 @@ def isolate(claim: Claim, reports: ReportWriter) -> guard.StopNote:
         _lead_group()
         watch_manager()
     reports.tell(Report.PID, os.getpid())
-    with contextlib.suppress(OSError):  # not Linux, or not allowed: the job still runs
-        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
+    go_first()
     give_way()
     if "numpy" in sys.modules:
         # Children of one preloaded process would all draw the same numbers.
         sys.modules["numpy"].random.seed()
     return note
+
+
+def go_first() -> None:
+    """Be what the kernel ends when memory is short, rather than the service."""
+    with contextlib.suppress(OSError):  # not Linux, or not allowed: the work is still done
+        Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
 
 
 def _lead_group() -> None:

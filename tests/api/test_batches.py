@@ -371,7 +371,7 @@ async def test_a_batch_tells_how_far_it_is(
 
 async def test_an_unknown_batch_is_not_found(client: httpx2.AsyncClient) -> None:
     job_id = (await client.post("/enqueue", json={"payload": {}})).json()["id"]
-    for batch_id in (new_id(), job_id, "x", "%00", "1" * 500, "ü"):
+    for batch_id in (new_id(), job_id, "x", "%25", "1" * 500, "ü"):
         response = await client.get(f"/batches/{batch_id}")
 
         assert response.status_code == 404

@@ -152,7 +152,7 @@ async def test_a_place_that_is_none_is_refused(
 async def test_an_unknown_job_is_refused_before_the_stream_begins(
     web: WebServer, client: httpx2.AsyncClient
 ) -> None:
-    for job_id in (new_id(), "none", "%00"):
+    for job_id in (new_id(), "none", "%25"):
         response = await client.get(path(job_id))
         assert response.status_code == 404
         assert response.headers["content-type"] == "application/problem+json"

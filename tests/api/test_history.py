@@ -267,7 +267,7 @@ async def test_checkpoints_are_listed_and_fetched(
         response = await client.get(f"/v1/jobs/{job.id}/checkpoints/{path}")
         assert response.headers["content-type"] == "application/json"
         assert response.content == '{"n": 18446744073709551617, "stage": "ü"}'.encode()
-    for path in ("A", "a%00", "%FF", "x" * 5_000):
+    for path in ("A", "a%25", "%FF", "x" * 5_000):
         response = await client.get(f"/jobs/{job.id}/checkpoints/{path}")
         assert (response.status_code, response.json()["type"]) == (
             404,
@@ -290,7 +290,7 @@ async def test_a_job_without_a_history_has_empty_pages(
 async def test_an_unknown_job_has_no_history(
     client: httpx2.AsyncClient, subtests: pytest.Subtests
 ) -> None:
-    for job_id in (new_id(), "none", "%00"):
+    for job_id in (new_id(), "none", "%25"):
         for area in (*AREAS, "logs?follow=true"):
             with subtests.test(job_id=job_id, area=area):
                 response = await client.get(f"/jobs/{job_id}/{area}")

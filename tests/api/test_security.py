@@ -11,10 +11,13 @@ import pytest
 from api.conftest import client_of
 from api.test_bad_input import assert_problem
 from fastapi import Response
+from fastapi.routing import iter_route_contexts
 from support.waiting import eventually
 
 from app.api import security_keys, security_quota
+from app.api.requests import BoundedRoute
 from app.api.security import MAX_HEADERS, MAX_URL_BYTES, Access
+from app.api.security_headers import HEADERS
 from app.api.security_scopes import HEALTH, SCOPES, is_declared, scope_of
 from app.api.server import NoScheduler, WebServer
 from app.db.ids import new_id
@@ -197,16 +200,85 @@ def test_every_route_has_a_scope(database_url: str) -> None:
 
 def test_paths_lead_to_the_scope_of_their_route() -> None:
     for (method, template), scope in SCOPES.items():
-        path = template.replace("{}", "x.y")
-        assert scope_of(method, path)[0] is scope, path
-    assert scope_of("POST", "/jobs/batch") == (Scope.SUBMIT, None)
-    assert scope_of("POST", "/jobs/cancel") == (Scope.ADMIN, None)
-    assert scope_of("POST", "/jobs/cancel/cancel") == (Scope.SUBMIT, "cancel")
-    assert scope_of("POST", "/jobs/x/y/cancel") == (Scope.ADMIN, None)
-    assert scope_of("POST", "/enqueue/") == (Scope.ADMIN, None)
-    assert scope_of("PUT", "/enqueue") == (Scope.ADMIN, None)
-    assert scope_of("HEAD", "/webhooks/x") == (Scope.ADMIN, None)
-    assert scope_of("GET", "/jobs/x/result") == (Scope.READ, None)
+        for path in (template, "/v1" + template.replace("{}", "{some_id}")):
+            assert scope_of(method, path) is scope, path
+    assert scope_of("POST", "/enqueue/") is Scope.ADMIN
+    assert scope_of("PUT", "/enqueue") is Scope.ADMIN
+    assert scope_of("HEAD", "/webhooks/{webhook_id}") is Scope.ADMIN
+    assert scope_of("GET", "/jobs/{job_id}/result") is Scope.READ
+
+
+async def test_no_spelling_of_a_path_leads_round_its_scope(
+    database_url: str, db: PostgresJobsDB, subtests: pytest.Subtests
+) -> None:
+    """The router's patterns take a line's end behind a path for its end."""
+    key, _ = await made(db, Scope.READ)
+    async with serving(database_url) as web, asking(web, key) as client:
+        for method, template in SCOPES:
+            path = template.replace("{}", new_id())
+            for spelt in (
+                path,
+                f"/v1{path}",
+                f"{path}%0A",
+                f"/v1{path}%0A",
+                f"{path}%0D%0A",
+                f"{path}%00",
+                f"{path}%E2%80%A8",
+                path.replace("/", "//"),
+                path.replace("/", "/./"),
+                path.replace("e", "%65"),
+            ):
+                with subtests.test(f"{method} {spelt}"):
+                    response = await client.request(method, spelt)
+                    assert response.status_code in {400, 403, 404, 405}
+                    if spelt in {path, f"/v1{path}"}:
+                        assert response.status_code == 403
+                    assert_problem(response)
+
+
+def test_every_route_that_does_something_asks_for_its_scope(database_url: str) -> None:
+    """The documents about the API are the only ones that any key may read."""
+    web = WebServer(PostgresJobsDB(database_url), NoScheduler())
+    found = [context.original_route for context in iter_route_contexts(web.app.routes)]
+    free = {getattr(route, "path", "?") for route in found if not isinstance(route, BoundedRoute)}
+    assert len(found) > 50
+    documents = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/static-offline-docs"}
+    assert free <= documents, free
+
+
+async def test_a_key_has_so_many_datasets_and_may_delete_its_own(
+    database_url: str, db: PostgresJobsDB
+) -> None:
+    (ours, key), (theirs, _), (admin, _) = [
+        await made(db, scope) for scope in (Scope.SUBMIT, Scope.SUBMIT, Scope.ADMIN)
+    ]
+    unknown = await db.insert_dataset("x", ["t"], [["x"]], sha256="ab" * 32, detected={})
+    file: dict[str, Any] = {"files": {"file": ("a.csv", b"id,text\n1,some answer\n")}}
+    async with (
+        serving(database_url, max_datasets=2) as web,
+        asking(web, ours) as client,
+        asking(web, theirs) as others,
+        asking(web, admin) as boss,
+    ):
+        first, second = [(await client.post("/datasets", **file)).json()["id"] for _ in range(2)]
+        assert await db.count_datasets(key.id) == 2
+        refused = await client.post("/datasets", **file)
+        assert refused.status_code == 429
+        assert_problem(refused)
+        assert refused.json()["violated_policies"] == ["datasets"]
+        assert await db.count_datasets(key.id) == 2
+        assert (await others.post("/datasets", **file)).status_code == 201
+
+        for dataset in (first, unknown.id):
+            response = await others.delete(f"/v1/datasets/{dataset}")
+            assert response.status_code == 403
+            assert_problem(response)
+        assert (await client.delete(f"/datasets/{unknown.id}")).status_code == 403
+        assert (await client.delete(f"/datasets/{new_id()}")).status_code == 404
+        assert (await client.delete(f"/datasets/{first}")).status_code == 204
+        assert (await client.post("/datasets", **file)).status_code == 201
+        assert (await boss.delete(f"/datasets/{second}")).status_code == 204
+        assert (await boss.delete(f"/datasets/{unknown.id}")).status_code == 204
 
 
 async def test_a_key_works_until_its_revocation_is_noticed(
@@ -225,7 +297,7 @@ async def test_a_key_works_until_its_revocation_is_noticed(
         await eventually(is_refused, "the revocation is noticed", 2.0)
 
 
-async def test_the_first_key_closes_and_the_last_one_opens_loopback(
+async def test_the_first_key_closes_and_the_last_one_opens_nothing(
     database_url: str, db: PostgresJobsDB, at_once: None
 ) -> None:
     async with serving(database_url) as web, asking(web) as client:
@@ -233,7 +305,11 @@ async def test_the_first_key_closes_and_the_last_one_opens_loopback(
         _, stored = await made(db, Scope.READ)
         assert (await client.post("/enqueue", json=JOB)).status_code == 401
         await db.revoke_key(stored.id)
-        assert (await client.post("/enqueue", json=JOB)).status_code == 200
+        assert (await client.post("/enqueue", json=JOB)).status_code == 401
+    async with serving(database_url, is_open=True) as web, asking(web, base_url=BEYOND) as client:
+        response = await client.post("/enqueue", json=JOB)
+        assert response.status_code == 401
+        assert_problem(response)
 
 
 async def test_keys_are_looked_up_seldom(database_url: str, db: PostgresJobsDB) -> None:
@@ -455,6 +531,38 @@ async def test_many_at_once_do_not_exceed_the_cap(
         assert codes.count(429) == 25
 
 
+async def test_a_repetition_is_answered_at_the_cap(
+    database_url: str, db: PostgresJobsDB, at_once: None
+) -> None:
+    """Whoever lost the answer to what filled the cap asks again, and gets the same one."""
+    key, stored = await made(db, Scope.SUBMIT, max_pending_jobs=4)
+    named, other = {"idempotency-key": "one"}, {"idempotency-key": "another"}
+    rows = [JOB, JOB]
+    async with serving(database_url) as web, asking(web, key) as client:
+        first = await client.post("/enqueue", json=JOB, headers=named)
+        job = first.json()["id"]
+        clone = await client.post(f"/jobs/{job}/clone", json={}, headers={"idempotency-key": "c"})
+        batch = await client.post("/jobs/batch", json=rows, headers={"idempotency-key": "b"})
+        assert await _pending(database_url, stored.id) != []
+        assert (await client.post("/enqueue", json=JOB)).status_code == 429
+        assert (await client.post("/enqueue", json=JOB, headers=other)).status_code == 429
+
+        again = await client.post("/enqueue", json=JOB, headers=named)
+        assert (again.status_code, again.json()) == (200, first.json())
+        assert again.headers["idempotency-replayed"] == "true"
+        again = await client.post(f"/jobs/{job}/clone", json={}, headers={"idempotency-key": "c"})
+        assert again.json()["id"] == clone.json()["id"]
+        again = await client.post("/jobs/batch", json=rows, headers={"idempotency-key": "b"})
+        assert again.status_code == batch.status_code
+        assert [one["id"] for one in again.json()["jobs"]] == [
+            one["id"] for one in batch.json()["jobs"]
+        ]
+        assert (
+            await client.post("/jobs/batch", json=[*rows, JOB], headers={"idempotency-key": "b"})
+        ).status_code in {422, 429}
+        assert len(await _pending(database_url, stored.id)) == 4
+
+
 async def test_the_caps_of_the_settings_hold_for_keys_without_their_own(
     database_url: str, db: PostgresJobsDB
 ) -> None:
@@ -494,6 +602,24 @@ async def test_every_answer_tells_the_browser_what_not_to_do(
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
     assert ("script-src" in headers["content-security-policy"]) is (path == "/docs")
     assert "access-control-allow-origin" not in headers
+
+
+async def test_errors_of_ours_have_these_headers_too(
+    database_url: str, db: PostgresJobsDB, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also those outside the routes: here the guard finds no table of keys."""
+    connection = await asyncpg.connect(database_url)
+    await connection.execute("alter table haulage.api_keys rename to no_keys")
+    await connection.close()
+    async with serving(database_url) as web, asking(web) as client:
+        response = await client.get("/jobs")
+
+    assert response.status_code == 500
+    assert assert_problem(response)["type"] == "urn:haulage:problem:internal-error"
+    for name, value in HEADERS.items():
+        assert response.headers[name] == value
+    assert response.headers["cache-control"] == "no-store"
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
 
 
 async def test_refusals_have_these_headers_too(database_url: str) -> None:

@@ -11,6 +11,7 @@ from app.domain.lifecycle import Cancelled, decide
 from app.domain.webhooks import (
     Delivery,
     DeliveryStatus,
+    Replay,
     TryEnded,
     Webhook,
     WebhookEvent,
@@ -93,7 +94,7 @@ async def test_a_due_delivery_goes_to_one_claimer_and_has_all_that_is_sent(
     job = await claimed(db, pipeline="demo-echo")
     await complete(db, job)
 
-    claims = await asyncio.gather(*(db.claim_deliveries(9, 9, [], 60.0) for _ in range(5)))
+    claims = await asyncio.gather(*(db.claim_deliveries(9, 9, {}, 60.0) for _ in range(5)))
 
     [[due]] = [found for found in claims if found]
     assert (due.webhook_id, due.url, due.secret) == (webhook.id, webhook.url, secret)
@@ -104,7 +105,7 @@ async def test_a_due_delivery_goes_to_one_claimer_and_has_all_that_is_sent(
     delivery = await only(db, webhook)
     assert (delivery.status, delivery.attempt, delivery.last_status_code) == ("delivered", 1, 204)
     assert delivery.delivered_at is not None
-    assert await db.claim_deliveries(9, 9, [], 60.0) == []
+    assert await db.claim_deliveries(9, 9, {}, 60.0) == []
 
 
 async def test_a_try_that_nobody_wrote_about_is_due_again_under_the_same_id(
@@ -112,15 +113,30 @@ async def test_a_try_that_nobody_wrote_about_is_due_again_under_the_same_id(
 ) -> None:
     webhook = await endpoint(db)
     await complete(db, await claimed(db))
-    [first] = await db.claim_deliveries(9, 9, [], 0.0)
-    [second] = await db.claim_deliveries(9, 9, [], 60.0)
+    [first] = await db.claim_deliveries(9, 9, {}, 0.0)
+    [second] = await db.claim_deliveries(9, 9, {}, 60.0)
 
     assert (second.id, second.attempt, second.body) == (first.id, 2, first.body)
     assert not await db.end_try(first, DELIVERED)  # too late, the second one is under way
     assert await db.end_try(second, LATER)
     delivery = await only(db, webhook)
     assert (delivery.status, delivery.last_error) == ("pending", "answered 500")
-    assert await db.claim_deliveries(9, 9, [], 60.0) == []
+    assert await db.claim_deliveries(9, 9, {}, 60.0) == []
+
+
+async def test_a_try_that_was_broken_off_does_not_count(db: DBInterface) -> None:
+    webhook = await endpoint(db)
+    await complete(db, await claimed(db))
+    [first] = await db.claim_deliveries(9, 9, {}, 60.0)
+    await db.give_back_try(first)
+    [again] = await db.claim_deliveries(9, 9, {}, 0.0)
+    assert (again.id, again.attempt) == (first.id, 1)
+    [second] = await db.claim_deliveries(9, 9, {}, 60.0)
+    await db.give_back_try(again)  # too late: the second try is under way
+    assert (await only(db, webhook)).attempt == second.attempt == 2
+    assert await db.end_try(second, DELIVERED)
+    await db.give_back_try(second)
+    assert (await only(db, webhook)).status == "delivered"
 
 
 async def test_one_endpoint_cannot_take_every_turn(db: DBInterface) -> None:
@@ -131,10 +147,28 @@ async def test_one_endpoint_cannot_take_every_turn(db: DBInterface) -> None:
     failed = await claimed(db)
     await db.finish_job(failed.claim, decide(RAISED, failed))
 
-    due = await db.claim_deliveries(10, 2, [], 60.0)
+    due = await db.claim_deliveries(10, 2, {}, 60.0)
     assert sorted(d.webhook_id for d in due) == sorted([first.id, first.id, second.id])
-    assert await db.claim_deliveries(10, 2, [first.id], 60.0) == []
-    assert len(await db.claim_deliveries(1, 2, [], 60.0)) == 1
+    assert await db.claim_deliveries(10, 2, {first.id: 2}, 60.0) == []
+    assert await db.claim_deliveries(10, 2, {first.id: 9, second.id: 1}, 60.0) == []
+    assert len(await db.claim_deliveries(10, 2, {first.id: 1}, 60.0)) == 1
+    assert len(await db.claim_deliveries(1, 2, {}, 60.0)) == 1
+
+
+async def test_the_first_of_every_endpoint_goes_before_the_second_of_any(db: DBInterface) -> None:
+    old = await endpoint(db, WebhookEvent.COMPLETED)
+    new = await endpoint(db, WebhookEvent.FAILED)
+    for _ in range(4):
+        await complete(db, await claimed(db))
+    for _ in range(2):
+        failed = await claimed(db)
+        await db.finish_job(failed.claim, decide(RAISED, failed))
+
+    [first] = await db.claim_deliveries(1, 5, {old.id: 1}, 60.0)
+    assert first.webhook_id == new.id
+    due = await db.claim_deliveries(2, 5, {}, 60.0)
+    assert sorted(d.webhook_id for d in due) == sorted([old.id, new.id])
+    assert [d.webhook_id for d in await db.claim_deliveries(9, 5, {}, 60.0)] == [old.id] * 3
 
 
 async def test_an_endpoint_that_is_switched_off_is_told_nothing_and_gives_up_the_rest(
@@ -148,16 +182,17 @@ async def test_an_endpoint_that_is_switched_off_is_told_nothing_and_gives_up_the
     await complete(db, await claimed(db))
     delivery = await only(db, webhook)
     assert (delivery.status, delivery.last_error) == ("failed", "gone")
-    assert await db.claim_deliveries(9, 9, [], 60.0) == []
-    assert await db.replay_delivery(delivery.id) is True
-    assert await db.claim_deliveries(9, 9, [], 60.0) == []  # it waits for the endpoint
+    assert await db.claim_deliveries(9, 9, {}, 60.0) == []
+    assert await db.replay_delivery(delivery.id) is Replay.SWITCHED_OFF
+    assert (await only(db, webhook)).status == "failed"
     known = await db.get_webhook(webhook.id)
     assert known is not None
     assert (known.is_active, known.disabled_reason) == (False, "gone")
     assert await db.enable_webhook(webhook.id)
-    assert [due.id for due in await db.claim_deliveries(9, 9, [], 60.0)] == [delivery.id]
+    assert await db.replay_delivery(delivery.id) is Replay.REPLAYED
+    assert [due.id for due in await db.claim_deliveries(9, 9, {}, 60.0)] == [delivery.id]
     await complete(db, await claimed(db))
-    assert len(await db.claim_deliveries(9, 9, [], 60.0)) == 1
+    assert len(await db.claim_deliveries(9, 9, {}, 60.0)) == 1
 
 
 @pytest.mark.parametrize("ended", [DELIVERED, TryEnded(DeliveryStatus.FAILED, 0.0, 500, "no")])
@@ -166,13 +201,13 @@ async def test_what_has_ended_can_be_replayed_under_its_id(
 ) -> None:
     await endpoint(db)
     await complete(db, await claimed(db))
-    [due] = await db.claim_deliveries(9, 9, [], 60.0)
-    assert await db.replay_delivery(due.id) is False
+    [due] = await db.claim_deliveries(9, 9, {}, 60.0)
+    assert await db.replay_delivery(due.id) is Replay.PENDING
     await db.end_try(due, ended)
 
-    assert await db.replay_delivery(due.id) is True
+    assert await db.replay_delivery(due.id) is Replay.REPLAYED
 
-    [again] = await db.claim_deliveries(9, 9, [], 60.0)
+    [again] = await db.claim_deliveries(9, 9, {}, 60.0)
     assert (again.id, again.attempt) == (due.id, 1)
     assert await db.replay_delivery(new_id()) is None
     assert await db.replay_delivery("no id") is None

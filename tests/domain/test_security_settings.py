@@ -39,12 +39,37 @@ def test_a_bound_that_is_no_number_is_shown() -> None:
         "https://App.example",
         "https://u:p@app.example",
         "https://*.app.example/",
+        "https://app.example:443",
+        "http://app.example:80",
     ],
 )
 def test_an_origin_is_written_as_a_browser_writes_it(origin: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_settings({"cors_origins": f"https://fine.example,{origin}"})
     assert caught.value.setting == "HAULAGE_CORS_ORIGINS"
+
+
+@pytest.mark.parametrize(
+    "host", ["app.example:8443", "http://x.y", "x.y.", "x/y", "u@x", "[", "::1:8000]", "ä.example"]
+)
+def test_a_host_that_could_never_match_is_refused(host: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings({"allowed_hosts": f"fine.example,{host}"})
+    assert caught.value.setting == "HAULAGE_ALLOWED_HOSTS"
+    assert "write the name alone" in caught.value.remedy
+
+
+def test_hosts_are_compared_as_they_are_sent() -> None:
+    settings = load_settings({"allowed_hosts": "App.Example,10.0.0.7,[2001:db8::1]"})
+    assert settings.allowed_hosts == ["app.example", "10.0.0.7", "2001:db8::1"]
+
+
+def test_broken_pipelines_are_not_printed() -> None:
+    text = '{"x": {"target": "a:B", "arguments": {"api_key": "sk-secret-123"}}, '
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings({"pipelines": text})
+    assert "secret" not in str(caught.value)
+    assert "not JSON" in caught.value.remedy
 
 
 def test_origins_and_hosts_are_lists() -> None:

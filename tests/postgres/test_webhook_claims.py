@@ -15,13 +15,13 @@ async def test_a_delivery_that_is_being_claimed_is_passed_over(database_url: str
     for _ in range(2):
         await db.cancel_job(await db.insert_pending_job({}))
     rival = await asyncpg.connect(database_url)
-    arguments: tuple[object, ...] = (1, 1, list[UUID](), 60.0)
+    arguments: tuple[object, ...] = (1, 1, list[UUID](), list[int](), 60.0)
     try:
         async with rival.transaction():
             [first] = await rival.fetch(STATEMENTS["claim_deliveries"].sql, *arguments)
-            [second] = await asyncio.wait_for(db.claim_deliveries(1, 1, [], 60.0), 5.0)
+            [second] = await asyncio.wait_for(db.claim_deliveries(1, 1, {}, 60.0), 5.0)
             assert second.id != first["id"]
-            assert await asyncio.wait_for(db.claim_deliveries(1, 1, [], 60.0), 5.0) == []
+            assert await asyncio.wait_for(db.claim_deliveries(1, 1, {}, 60.0), 5.0) == []
     finally:
         await rival.close()
         await db.close()

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -65,6 +66,38 @@ def test_other_texts_stay_as_they_are(text: str) -> None:
     assert not is_formula_like(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "foo;=cmd|' /C calc'!A0;bar",
+        "nice\n=1+1;",
+        "a;;\t \n@x",
+        'a;"=1',
+        "a;'=1\r-1",
+        "a\t\ufeff+1",
+        '"\n"";=1',
+        "a; \uff1d1",
+        'x"";""=1;=1',
+    ],
+)
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_no_formula_begins_a_cell_however_the_file_is_divided(text: str, delimiter: str) -> None:
+    written = csv_of([{"id": 1, "text": text, "more": f"b,{text}"}])
+    for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE):
+        file = io.StringIO(written, newline="")
+        for row in csv.reader(file, delimiter=delimiter, quoting=quoting):
+            for cell in row:
+                bare = cell.strip(' "\ufeff\t\r\n')
+                assert not bare.startswith(("=", "+", "-", "@", "\uff1d")), row
+
+
+@pytest.mark.parametrize("piece", ["\t", ";", "\n ", "; '", ";\u200b"])
+def test_long_texts_take_no_time(piece: str) -> None:
+    began = time.perf_counter()
+    csv_of([{"a": piece * (200_000 // len(piece)) + "x"}])
+    assert time.perf_counter() - began < 1.0
+
+
 def csv_of(result: Any, part: str | None = None) -> str:
     file = io.BytesIO()
     write_export(result, "csv", part, file, name="job 1")
@@ -93,7 +126,7 @@ def test_every_answer_is_a_row_with_its_themes() -> None:
         "response_id": "1",
         "status": "assigned",
         "theme_ids": "T01; T02",
-        "themes": f"{NAME}; -5% food",
+        "themes": f"{NAME}; '-5% food",
         "subtheme_id": "T01.1",
         "subtheme": "Long waits",
         "score": "0.5",

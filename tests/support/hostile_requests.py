@@ -44,7 +44,16 @@ def request(
 
 def hostile_requests() -> list[Hostile]:
     """All of them."""
-    return [*_bodies(), *_fields(), *_types(), *_heads(), *_targets(), *_methods(), *_framing()]
+    return [
+        *_bodies(),
+        *_fields(),
+        *_types(),
+        *_form_types(),
+        *_heads(),
+        *_targets(),
+        *_methods(),
+        *_framing(),
+    ]
 
 
 def _bodies() -> Iterator[Hostile]:
@@ -180,6 +189,37 @@ def _types() -> Iterator[Hostile]:
     ):
         name = f"content type: {content_type[:40]!r} of {len(content_type)}"
         yield Hostile(name, request(content_type=content_type), frozenset({400, 415}))
+
+
+def _form_types() -> Iterator[Hostile]:
+    body = b'--a\r\nContent-Disposition: form-data; name="file"\r\n\r\nx\r\n--a--\r\n'
+    for parameters in (
+        b"",
+        b"boundary",
+        b"boundary=",
+        b"boundary*=a; boundary*0=b",
+        b"boundary*0=a; boundary*=b",
+        b"boundary*=undefined''a",
+        b"boundary*=utf-8''a",
+        b"boundary*0=a; boundary*1=b",
+        b"boundary*" + b"9" * 5_000 + b"=a",
+        b"boundary=a; boundary=b",
+        b"boundary=a; BOUNDARY=b",
+        b'boundary="a',
+        b'boundary="a"b',
+        b'boundary="a\\',
+        b'boundary="a" x*0=b; x*=c',
+        b"=a",
+        b"boundary=\xff\xfe",
+        b'boundary="' + b"a" * 71 + b'"',
+        b"boundary=a b",
+        b";" * 5_000,
+        b'boundary=a; x="' + b'\\"' * 3_000,
+    ):
+        kind = b"multipart/form-data; " + parameters
+        name = f"form type: {parameters[:40]!r} of {len(parameters)}"
+        data = request(b"/datasets", body, content_type=kind)
+        yield Hostile(name, data, frozenset({400, 415}))
 
 
 def _heads() -> Iterator[Hostile]:

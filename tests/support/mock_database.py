@@ -41,7 +41,7 @@ from app.domain.managing import (
 from app.domain.results import PartPage, ResultState, ThemeQuotes
 from app.domain.sharing import CallUsage, Dataset, DatasetSummary, FailedCalls, JsonRow, PaidCall
 from app.domain.submissions import Batch, BatchReceipt, Submission
-from app.domain.webhooks import Delivery, DueDelivery, TryEnded, Webhook
+from app.domain.webhooks import Delivery, DueDelivery, Replay, TryEnded, Webhook
 
 
 def claimed_job(**changes: Any) -> ClaimedJob:
@@ -181,6 +181,7 @@ class MockDatabase(MockFollowing):
         *,
         sha256: str,
         detected: Mapping[str, Any],
+        submitted_by: str = "",
     ) -> Dataset:
         await self._called("insert_dataset")
         count = sum(1 for _ in rows)
@@ -306,6 +307,15 @@ class MockDatabase(MockFollowing):
         await self._called("find_key")
         return None
 
+    async def count_keys_used(self, submitter: str, idempotency_keys: Sequence[str]) -> int:
+        raise NotImplementedError
+
+    async def count_datasets(self, submitter: str) -> int:
+        raise NotImplementedError
+
+    async def get_dataset_submitter(self, dataset_id: str) -> str | None:
+        raise NotImplementedError
+
     async def has_keys(self) -> bool:
         await self._called("has_keys")
         return False
@@ -348,12 +358,15 @@ class MockDatabase(MockFollowing):
     ) -> list[Delivery]:
         raise NotImplementedError
 
-    async def replay_delivery(self, delivery_id: str) -> bool | None:
+    async def replay_delivery(self, delivery_id: str) -> Replay | None:
         raise NotImplementedError
 
     async def claim_deliveries(
-        self, limit: int, per_webhook: int, busy: Sequence[str], lease_seconds: float
+        self, limit: int, per_webhook: int, taken: Mapping[str, int], lease_seconds: float
     ) -> list[DueDelivery]:
+        raise NotImplementedError
+
+    async def give_back_try(self, delivery: DueDelivery) -> None:
         raise NotImplementedError
 
     async def end_try(self, delivery: DueDelivery, ended: TryEnded) -> bool:

@@ -27,6 +27,11 @@ SECRETS = {
     "postgresql://h/d?sslpassword=s3cret&user=u": "postgresql://h/d?sslpassword=***&user=u",
     '{"api_key": "s3cret", "n": 1}': '{"api_key": "***", "n": 1}',
     "connect(password='s3cret', port=1)": "connect(password='***', port=1)",
+    '{"password": "x y, z", "n": 1}': '{"password": "***", "n": 1}',
+    r'{"password": "a\"bcd", "n": 1}': '{"password": "***", "n": 1}',
+    "password='never closed": "password='***",
+    "Server=h;Pwd=s3cret": "Server=h;Pwd=***",
+    "incorrect key sk-proj-abcDEF0123456789_x provided": "incorrect key sk-*** provided",
 }
 PLAIN = [
     "GET http://127.0.0.1:8000/jobs/1?a=b@c",

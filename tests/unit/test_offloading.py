@@ -16,6 +16,7 @@ from app.api import offloading as offloading_module
 from app.api.offloading import BusyError, OffloadedError, Offloading
 from app.db.interface import DBInterface
 from app.domain.errors import DatasetError, HaulageError, InvalidJsonError, TooLargeError
+from app.worker import isolation
 
 ERRORS: dict[str, HaulageError] = {
     "message": DatasetError("line 3: no"),
@@ -51,6 +52,8 @@ async def work(
         await asyncio.Event().wait()
     file.write(b"written aside")
     file.flush()
+    if what == "score":
+        return Path("/proc/self/oom_score_adj").read_text()  # noqa: ASYNC240  no disk
     return {"pid": os.getpid(), "what": what}
 
 
@@ -59,6 +62,22 @@ def offloading(*, in_process: bool = True, limit_seconds: float = 30.0) -> Offlo
     return Offloading(
         MockDatabase(), factory, max_at_once=1, wait_seconds=0.05, limit_seconds=limit_seconds
     )
+
+
+async def test_nothing_of_the_working_directory_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pickle", "json", "app"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('shadowed')")
+    monkeypatch.chdir(tmp_path)
+    with tempfile.TemporaryFile() as file:
+        assert (await offloading().run(work, file, what="print"))["what"] == "print"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a file of Linux")
+async def test_memory_that_is_short_is_taken_from_it_first() -> None:
+    with tempfile.TemporaryFile() as file:
+        assert int(await offloading().run(work, file, what="score")) >= isolation._OOM_SCORE
 
 
 async def test_an_answer_comes_back_and_the_file_is_shared() -> None:

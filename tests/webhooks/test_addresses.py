@@ -261,3 +261,22 @@ async def test_a_name_server_that_is_silent_costs_a_try_and_no_thread_of_others(
         if thread.name == "haulage-resolve":
             assert thread.daemon
             thread.join(5.0)
+
+
+async def test_a_name_of_another_script_is_resolved_as_it_is_sent() -> None:
+    """Other rules would make another name of it, which somebody else may have."""
+    asked: list[str] = []
+
+    async def here(host: str, port: int) -> list[str]:
+        asked.append(host)
+        return ["127.0.0.1"]
+
+    name = "xn--strae-oqa.de"
+    async with hook_server() as hooks:
+        sender = HTTPSender(PinnedTransport(AddressRules.parse([name]), resolving=here))
+        answer = await sender.send(delivery(f"http://{name}:{hooks.port}/"))
+        await sender.close()
+
+        assert answer.status_code == 204
+        assert asked == [name]
+        assert hooks.got[0].headers["host"] == f"{name}:{hooks.port}"

@@ -1,11 +1,13 @@
 """From the end of a job to an endpoint on this machine: signed, retried, given up, replayed."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -16,8 +18,10 @@ from support.hook_server import HookServer, answering, hook_server
 from support.waiting import eventually
 
 from app.db.postgres.adapter import PostgresJobsDB
+from app.domain import webhooks
 from app.domain.errors import DatabaseUnavailableError
 from app.domain.webhooks import (
+    MAX_TRIES,
     SCHEDULE_SECONDS,
     Answer,
     Delivery,
@@ -240,8 +244,109 @@ async def test_no_more_than_some_messages_to_one_endpoint_are_under_way(
         await happens(lambda: len(hooks.got) == most + 3, "the rest follows")
 
 
+async def test_messages_that_end_apart_make_no_more_under_way(
+    db: PostgresJobsDB, hooks: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An endpoint with one place free is given one message, not as many as it has places."""
+    most = delivering.MAX_OF_ONE_ENDPOINT
+    await endpoint(db, hooks)
+    for _ in range(3 * most):
+        await ended_job(db)
+    ends = [asyncio.Event() for _ in range(3 * most)]
+    sender = Held(ends)
+    service = DeliveryService(
+        db, HERE, Telemetry([]), poll_seconds=0.05, make_sender=lambda _: sender
+    )
+    await service.start()
+    try:
+        for ended, end in enumerate(ends):
+            begun = min(len(ends), most + ended)
+            await happens(lambda wanted=begun: sender.begun >= wanted, "as many as may be")  # type: ignore[misc]
+            end.set()
+    finally:
+        await service.stop()
+    assert sender.peak == most
+
+
+class Held:
+    """A sender whose nth try ends when the nth event is set."""
+
+    def __init__(self, ends: list[asyncio.Event]) -> None:
+        self.ends = ends
+        self.left = len(ends)
+        self.begun = self.under_way = self.peak = 0
+
+    async def send(self, _: DueDelivery) -> Answer:
+        end = self.ends[self.begun]
+        self.begun += 1
+        self.under_way += 1
+        self.peak = max(self.peak, self.under_way)
+        await end.wait()
+        self.under_way -= 1
+        self.left -= 1
+        return Answer(204)
+
+    async def close(self) -> None:
+        pass
+
+
+class Hanging:
+    """A sender to many endpoints, of which one answers."""
+
+    def __init__(self, healthy: str) -> None:
+        self.healthy = healthy
+        self.told: list[str] = []
+        self.hung: Counter[str] = Counter()
+
+    async def send(self, delivery: DueDelivery) -> Answer:
+        if delivery.webhook_id == self.healthy:
+            self.told.append(delivery.id)
+            return Answer(204)
+        self.hung[delivery.webhook_id] += 1
+        try:
+            await asyncio.sleep(0.3)
+        finally:
+            self.hung[delivery.webhook_id] -= 1
+        return Answer(error="no answer")
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_endpoints_that_hang_take_no_turn_from_one_that_answers(
+    db: PostgresJobsDB, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than there are turns, each with a backlog that is older."""
+    monkeypatch.setattr(delivering, "MAX_AT_ONCE", 10)
+    monkeypatch.setattr(webhooks, "SCHEDULE_SECONDS", (0.0,) * 9)
+    dead = [
+        await db.insert_webhook(f"https://{n}.example/", [*WebhookEvent], "x") for n in range(4)
+    ]
+    for _ in range(25):
+        await ended_job(db)
+    healthy = await db.insert_webhook("https://here.example/", [*WebhookEvent], SECRET)
+    for webhook in dead[2:]:
+        await db.disable_webhook(webhook.id, "there are enough of them")
+    sender = Hanging(healthy.id)
+    service = DeliveryService(
+        db, HERE, Telemetry([]), poll_seconds=0.05, make_sender=lambda _: sender
+    )
+    await service.start()
+    try:
+        await happens(lambda: sum(sender.hung.values()) == 10, "every turn is taken")
+        for _ in range(3):
+            await ended_job(db)
+        before = time.monotonic()
+        await happens(lambda: len(sender.told) == 3, "the one that answers is told")
+        assert time.monotonic() - before < 1.0
+        # Who did not answer is asked by one message at a time.
+        await happens(lambda: max(sender.hung.values()) <= 1, "the others are probed")
+    finally:
+        await service.stop()
+
+
 async def test_a_stop_breaks_off_what_is_under_way_and_leaves_it_due(
-    db: PostgresJobsDB, hooks: HookServer, database_url: str
+    db: PostgresJobsDB, hooks: HookServer
 ) -> None:
     webhook = await endpoint(db, hooks)
     hooks.may_answer.clear()
@@ -252,14 +357,13 @@ async def test_a_stop_breaks_off_what_is_under_way_and_leaves_it_due(
         began = time.monotonic()
     assert time.monotonic() - began < 2.0
     [left] = await db.list_deliveries(webhook.id, 9)
-    assert (left.status, left.attempt, left.last_error) == ("pending", 1, None)
+    assert (left.status, left.attempt, left.last_error) == ("pending", 0, None)
 
     hooks.may_answer.set()
     hooks.arrived.clear()
-    await make_due(database_url)
     async with delivered_by(db):
         assert (await hooks.next()).id == first.id
-        await until(db, webhook, "delivered", 2)
+        await until(db, webhook, "delivered", 1)
 
 
 async def test_two_processes_send_each_message_once(db: PostgresJobsDB, hooks: HookServer) -> None:
@@ -317,6 +421,13 @@ def test_who_is_busy_may_say_until_when(answer: Answer, seconds: float) -> None:
         ("-1", None),
         ("soon", None),
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+        ("1 Jan 99999999999999999999999 00:00:00 +0000", None),
+        ("1 Jan 2030 00:00:00 +99999999999999999999", None),
+        ("1 Jan 0001 00:00:00 +2359", 0.0),
+        ("31 Dec 9999 23:59:59 -2359", pytest.approx(2.5e11, rel=0.2)),
+        ("1 Jan 2030 99999999999999:00:00 GMT", None),
+        ("\u0663", 3.0),
+        ("\u00b2", None),
     ],
 )
 def test_a_wait_is_seconds_or_a_date(text: str | None, seconds: float | None) -> None:
@@ -339,18 +450,77 @@ async def test_the_wait_that_an_endpoint_asks_for_is_kept(
     assert timedelta(seconds=900) < waiting.next_at - datetime.now(UTC) <= timedelta(seconds=1000)
 
 
+ODD_DATE = "Retry-After: 1 Jan 99999999999999999999999 00:00:00 +0000"
+
+
+@pytest.mark.parametrize(("code", "status"), [(200, "delivered"), (503, "pending")])
+async def test_an_odd_wait_is_no_wait(
+    db: PostgresJobsDB, hooks: HookServer, code: int, status: str
+) -> None:
+    webhook = await endpoint(db, hooks)
+    hooks.script.append(answering(code, ODD_DATE))
+    async with delivered_by(db, lease_seconds=0.3):
+        await ended_job(db)
+        assert (await until(db, webhook, status, 1)).last_status_code == code
+    assert len(hooks.got) == 1
+
+
+class Broken:
+    """A sender with a fault of its own."""
+
+    tries = 0
+
+    async def send(self, _: DueDelivery) -> Answer:
+        self.tries += 1
+        raise OverflowError("a fault")
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_an_error_of_ours_is_a_failed_try(db: PostgresJobsDB, hooks: HookServer) -> None:
+    webhook = await endpoint(db, hooks)
+    sender = Broken()
+    telemetry = Telemetry([])
+    service = DeliveryService(
+        db, HERE, telemetry, poll_seconds=0.05, lease_seconds=0.2, make_sender=lambda _: sender
+    )
+    await service.start()
+    try:
+        await ended_job(db)
+        waiting = await until(db, webhook, "pending", 1)
+    finally:
+        await service.stop()
+    assert waiting.last_error == "could not be sent: OverflowError"
+    assert waiting.next_at - datetime.now(UTC) > timedelta(seconds=1)
+    assert sender.tries == 1
+
+
+async def test_what_kills_its_process_at_every_try_is_given_up(
+    db: PostgresJobsDB, hooks: HookServer
+) -> None:
+    webhook = await endpoint(db, hooks)
+    await ended_job(db)
+    for _ in range(MAX_TRIES):
+        assert await db.claim_deliveries(1, 1, {}, 0.0)
+    async with delivered_by(db):
+        given_up = await until(db, webhook, "failed", MAX_TRIES + 1)
+    assert given_up.last_error == delivering.NEVER_ENDED
+    assert not hooks.got
+
+
 class Flaky(PostgresJobsDB):
     """A store that is away for the first claim and for the first word of a try's end."""
 
     claims = ends = 0
 
     async def claim_deliveries(
-        self, limit: int, per_webhook: int, busy: Sequence[str], lease_seconds: float
+        self, limit: int, per_webhook: int, taken: Mapping[str, int], lease_seconds: float
     ) -> list[DueDelivery]:
         self.claims += 1
         if self.claims == 1:
             raise DatabaseUnavailableError("away")
-        return await super().claim_deliveries(limit, per_webhook, busy, lease_seconds)
+        return await super().claim_deliveries(limit, per_webhook, taken, lease_seconds)
 
     async def end_try(self, delivery: DueDelivery, ended: TryEnded) -> bool:
         self.ends += 1

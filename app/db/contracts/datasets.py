@@ -17,6 +17,7 @@ class DatasetStore(Protocol):
         *,
         sha256: str,
         detected: Mapping[str, Any],
+        submitted_by: str = "",
     ) -> Dataset:
         """Store a table of texts whole or not at all; `rows` is taken in as it is written.
 
@@ -26,6 +27,7 @@ class DatasetStore(Protocol):
             rows: the cells of each in the order of `columns`.
             sha256: of the file that it came from, 64 hexadecimal digits.
             detected: what was found out about that file (JSON).
+            submitted_by: the id of a key, "" for nobody known.
 
         Raises:
             DatasetError: a row is not as wide as the table or holds what cannot be stored, or there

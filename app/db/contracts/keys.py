@@ -1,5 +1,6 @@
 """API keys and what their holders have waiting."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from app.domain.keys import ApiKey, Pending, Scope
@@ -27,7 +28,11 @@ class KeyStore(Protocol):
         """The key with this SHA-256; None where there is none or it was revoked."""
 
     async def has_keys(self) -> bool:
-        """Whether any key is active."""
+        """Whether a key was ever made, if they were revoked since.
+
+        A service that was closed once stays so: who revokes a leaked key before making the next one
+        must not open it.
+        """
 
     async def list_keys(self) -> list[ApiKey]:
         """All keys, those that were revoked too, in the order of their making."""
@@ -44,6 +49,15 @@ class KeyStore(Protocol):
         Two calls at once may count the same state: who holds a submitter to a bound has to allow
         for what is being submitted meanwhile.
         """
+
+    async def count_keys_used(self, submitter: str, idempotency_keys: Sequence[str]) -> int:
+        """How many of these idempotency keys of a submitter have made a job that is still there."""
+
+    async def count_datasets(self, submitter: str) -> int:
+        """How many datasets a submitter has stored; 0 for ""."""
+
+    async def get_dataset_submitter(self, dataset_id: str) -> str | None:
+        """Who stored the dataset: the id of a key, or "" for nobody known; None if unknown."""
 
     async def get_submitter(self, job_id: str) -> str | None:
         """Who submitted the job: the id of a key, or "" for nobody known; None if unknown."""

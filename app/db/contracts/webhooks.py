@@ -3,10 +3,10 @@
 A delivery exists from the transaction on that ends its job: neither is without the other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from app.domain.webhooks import Delivery, DueDelivery, TryEnded, Webhook
+from app.domain.webhooks import Delivery, DueDelivery, Replay, TryEnded, Webhook
 
 
 class WebhookStore(Protocol):
@@ -39,23 +39,33 @@ class WebhookStore(Protocol):
             before: id of a delivery; only older ones. Nothing is older than an unknown one.
         """
 
-    async def replay_delivery(self, delivery_id: str) -> bool | None:
+    async def replay_delivery(self, delivery_id: str) -> Replay | None:
         """Make an ended delivery due again from the schedule's start, under its id.
 
-        False where it is pending anyway, None if unknown.
+        Nothing is changed where it is pending anyway or its endpoint is switched off. None if
+        unknown.
         """
 
     async def claim_deliveries(
-        self, limit: int, per_webhook: int, busy: Sequence[str], lease_seconds: float
+        self, limit: int, per_webhook: int, taken: Mapping[str, int], lease_seconds: float
     ) -> list[DueDelivery]:
-        """Take due deliveries of active endpoints for one try each, the oldest first.
+        """Take due deliveries of active endpoints for one try each: of each the oldest first.
+
+        Where there are more than `limit`, each endpoint's first goes before the second of any, and
+        an endpoint with places taken counts as if it had been given so many already.
 
         Nobody else gets them for `lease_seconds`; then they are due again, if `end_try` has not
         said what became of them.
 
         Args:
-            per_webhook: at most so many of one endpoint.
-            busy: endpoints to pass over.
+            per_webhook: places of one endpoint.
+            taken: how many of them are taken, by endpoint; none of those that are not named.
+        """
+
+    async def give_back_try(self, delivery: DueDelivery) -> None:
+        """Uncount a try that its own process broke off; the delivery is due at once.
+
+        Changes nothing where the lease was over and another one began.
         """
 
     async def end_try(self, delivery: DueDelivery, ended: TryEnded) -> bool:

@@ -51,6 +51,7 @@ class PostgresDatasets(PostgresCalls):
         *,
         sha256: str,
         detected: Mapping[str, Any],
+        submitted_by: str = "",
     ) -> Dataset:
         """See DBInterface."""
         check_storable({"name": name, "columns": list(columns)})
@@ -70,6 +71,7 @@ class PostgresDatasets(PostgresCalls):
                     bytes.fromhex(sha256),
                     found,
                     list(columns),
+                    submitted_by,
                 )
                 while batch := list(islice(checked, BATCH_ROWS)):
                     numbered = [(key, row_count + n, cells) for n, cells in enumerate(batch, 1)]

@@ -1,5 +1,6 @@
 """API keys in PostgreSQL; it never sees more of a key than its SHA-256 and its first letters."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from app.db.ids import as_uuid, new_id
@@ -61,6 +62,21 @@ class PostgresKeys(PostgresCalls):
         """See KeyStore."""
         [pending] = await self._fetch_as(Pending, "count_pending", submitter)
         return pending
+
+    async def count_keys_used(self, submitter: str, idempotency_keys: Sequence[str]) -> int:
+        """See KeyStore."""
+        keys = list(set(idempotency_keys))
+        return len(await self._fetch_all("find_jobs_by_key", [submitter] * len(keys), keys))
+
+    async def count_datasets(self, submitter: str) -> int:
+        """See KeyStore."""
+        row = await self._fetch_row("count_datasets", submitter)
+        return 0 if row is None else int(row["datasets"])
+
+    async def get_dataset_submitter(self, dataset_id: str) -> str | None:
+        """See KeyStore."""
+        row = await self._fetch_row("get_dataset_submitter", as_uuid(dataset_id))
+        return None if row is None else str(row["submitted_by"])
 
     async def get_submitter(self, job_id: str) -> str | None:
         """See KeyStore."""

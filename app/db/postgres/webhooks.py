@@ -1,11 +1,11 @@
 """Webhook endpoints and their deliveries in PostgreSQL; it sends nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from app.db.ids import as_uuid, new_id
 from app.db.postgres.calls import PostgresCalls
-from app.domain.webhooks import Delivery, DueDelivery, TryEnded, Webhook
+from app.domain.webhooks import Delivery, DueDelivery, Replay, TryEnded, Webhook
 
 
 class PostgresWebhooks(PostgresCalls):
@@ -47,19 +47,28 @@ class PostgresWebhooks(PostgresCalls):
         after = None if before is None else as_uuid(before) or UUID(int=0)
         return await self._fetch_as(Delivery, "list_deliveries", as_uuid(webhook_id), limit, after)
 
-    async def replay_delivery(self, delivery_id: str) -> bool | None:
+    async def replay_delivery(self, delivery_id: str) -> Replay | None:
         """See WebhookStore."""
         row = await self._fetch_row("replay_delivery", as_uuid(delivery_id))
-        return None if row is None else bool(row["replayed"])
+        return None if row is None else Replay(row["outcome"])
 
     async def claim_deliveries(
-        self, limit: int, per_webhook: int, busy: Sequence[str], lease_seconds: float
+        self, limit: int, per_webhook: int, taken: Mapping[str, int], lease_seconds: float
     ) -> list[DueDelivery]:
         """See WebhookStore."""
-        passed_over = [UUID(webhook_id) for webhook_id in busy]
         return await self._fetch_as(
-            DueDelivery, "claim_deliveries", limit, per_webhook, passed_over, lease_seconds
+            DueDelivery,
+            "claim_deliveries",
+            limit,
+            per_webhook,
+            [UUID(webhook_id) for webhook_id in taken],
+            list(taken.values()),
+            lease_seconds,
         )
+
+    async def give_back_try(self, delivery: DueDelivery) -> None:
+        """See WebhookStore."""
+        await self._execute("give_back_try", UUID(delivery.id), delivery.attempt)
 
     async def end_try(self, delivery: DueDelivery, ended: TryEnded) -> bool:
         """See WebhookStore."""

@@ -10,9 +10,13 @@ from app.results.exports.tables import Cell, Table
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 """Without it, Excel takes UTF-8 for the code page of its country."""
 
-_FORMULA: Final = re.compile(
-    r"[\s\x00-\x20\ufeff\u200b-\u200f\u2060'\"\u2018-\u201f]*[=+\-@\uff1d\uff0b\uff0d\uff20]"
-)
+_PASSED_OVER: Final = r"[\s\x00-\x20\ufeff\u200b-\u200f\u2060'\"\u2018-\u201f]*+"
+_SIGN: Final = r"[=+\-@\uff1d\uff0b\uff0d\uff20]"
+_FORMULA: Final = re.compile(_PASSED_OVER + _SIGN)
+# Where Excel's country divides lists by semicolons it divides this file by them, so a cell may
+# begin in the middle of a text. What is passed over is matched also without a sign: tried anew from
+# each of its characters it would take quadratic time.
+_INNER: Final = re.compile(f"([;\t\r\n]{_PASSED_OVER})({_SIGN})?")
 _CONTROL: Final = ("\t", "\r", "\n")
 
 
@@ -25,7 +29,10 @@ def is_formula_like(text: str) -> bool:
 
 
 def write_csv(table: Table, file: BinaryIO) -> None:
-    """Write a table (RFC 4180, UTF-8 with a mark); texts like formulas get an apostrophe."""
+    """Write a table (RFC 4180, UTF-8 with a mark); texts like formulas get an apostrophe.
+
+    So does what would be one in a cell of its own, behind a semicolon, a tab or a line's end.
+    """
     file.write(BYTE_ORDER_MARK)
     text = io.TextIOWrapper(file, "utf-8", newline="", write_through=False)
     try:
@@ -40,6 +47,11 @@ def write_csv(table: Table, file: BinaryIO) -> None:
 def _safe(cell: Cell) -> Cell:
     if isinstance(cell, bool):
         return "true" if cell else "false"
-    if isinstance(cell, str) and is_formula_like(cell):
-        return "'" + cell
+    if isinstance(cell, str):
+        text = _INNER.sub(_with_apostrophe, cell)
+        return "'" + text if is_formula_like(cell) else text
     return cell
+
+
+def _with_apostrophe(found: re.Match[str]) -> str:
+    return f"{found[1]}'{found[2]}" if found[2] else found[0]

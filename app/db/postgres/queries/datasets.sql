@@ -2,8 +2,8 @@
 
 -- name: insert_dataset
 -- What is known of a dataset; its rows follow in the same transaction.
-insert into haulage.datasets (id, name, sha256, detected, columns, row_count)
-values ($1, $2, $3, $4::jsonb, $5, 0)
+insert into haulage.datasets (id, name, sha256, detected, columns, row_count, submitted_by)
+values ($1, $2, $3, $4::jsonb, $5, 0, $6)
 returning created_at;
 
 -- name: insert_dataset_row

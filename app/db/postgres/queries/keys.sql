@@ -18,8 +18,8 @@ from haulage.api_keys
 where sha256 = $1 and revoked_at is null;
 
 -- name: has_keys
--- Whether any key is active.
-select exists (select from haulage.api_keys where revoked_at is null) as found;
+-- Whether there is any key, also a revoked one.
+select exists (select from haulage.api_keys) as found;
 
 -- name: list_keys
 -- All keys in the order of their making.
@@ -48,6 +48,16 @@ select
 from haulage.jobs j
 join haulage.job_payloads p on p.job_id = j.id
 where j.submitted_by = $1 and j.submitted_by <> '' and j.status = 'pending';
+
+-- name: count_datasets
+-- How many datasets submitter $1 has stored.
+select count(*) as datasets
+from haulage.datasets
+where submitted_by = $1 and submitted_by <> '';
+
+-- name: get_dataset_submitter
+-- Who stored dataset $1.
+select submitted_by from haulage.datasets where id = $1;
 
 -- name: get_submitter
 -- Who submitted job $1.

@@ -55,40 +55,57 @@ order by created_at desc, id desc
 limit $2;
 
 -- name: replay_delivery
--- An ended delivery is due again; says whether it was, null where there is none.
+-- An ended delivery to an active endpoint is due again; says what it was, nothing where there is
+-- none.
 with
 replayed as (
-    update haulage.webhook_deliveries
+    update haulage.webhook_deliveries d
     set status = 'pending', attempt = 0, next_at = now(), delivered_at = null
-    where id = $1 and status <> 'pending'
-    returning id
+    from haulage.webhooks w
+    where d.id = $1 and d.status <> 'pending' and w.id = d.webhook_id and w.is_active
+    returning d.id
 )
-select exists (select from replayed) as replayed
-from haulage.webhook_deliveries
-where id = $1;
+select
+    case
+        when exists (select from replayed) then 'replayed'
+        when not w.is_active then 'switched-off'
+        else 'pending'
+    end as outcome
+from haulage.webhook_deliveries d
+join haulage.webhooks w on w.id = d.webhook_id
+where d.id = $1;
 
 -- name: claim_deliveries
--- At most $1 due deliveries for one try, at most $2 of one endpoint and none of endpoints $3. For
--- $4 seconds they are nobody else's: whoever dies in the middle of a try leaves them due again.
+-- At most $1 due deliveries for one try, at most $2 of one endpoint, $4 of which are taken for each
+-- of endpoints $3. For $5 seconds they are nobody else's: whoever dies in the middle of a try leaves
+-- them due again.
 with
-due as materialized (
-    select d.id
+-- Of each endpoint what there is a place for.
+found as materialized (
+    select w.id as webhook_id, d.id, d.next_at, coalesce(t.places, 0) as taken
     from haulage.webhooks w
+    left join unnest($3::uuid[], $4::integer[]) as t (webhook_id, places) on t.webhook_id = w.id
     cross join lateral (
         select c.id, c.next_at
         from haulage.webhook_deliveries c
         where c.webhook_id = w.id and c.status = 'pending' and c.next_at <= now()
         order by c.next_at
-        limit $2
+        limit greatest(0, $2 - coalesce(t.places, 0))
         for update skip locked
     ) d
-    where w.is_active and w.id <> all ($3::uuid[])
-    order by d.next_at
+    where w.is_active
+),
+-- Fair: the first of each endpoint, then the second of each. By age alone the backlogs of endpoints
+-- that hang would go before everything of those that answer.
+due as materialized (
+    select id
+    from found
+    order by taken + row_number() over (partition by webhook_id order by next_at), next_at
     limit $1
 ),
 claimed as (
     update haulage.webhook_deliveries d
-    set attempt = d.attempt + 1, next_at = now() + make_interval(secs => $4)
+    set attempt = d.attempt + 1, next_at = now() + make_interval(secs => $5)
     from due
     where d.id = due.id
     returning d.id, d.webhook_id, d.job_id, d.event, d.attempt, d.created_at
@@ -100,6 +117,12 @@ from claimed c
 join haulage.webhooks w on w.id = c.webhook_id
 join haulage.jobs j on j.id = c.job_id
 order by c.created_at, c.id;
+
+-- name: give_back_try
+-- Try $2 of delivery $1 was broken off by its own process: it does not count, and is due at once.
+update haulage.webhook_deliveries
+set attempt = attempt - 1, next_at = now()
+where id = $1 and attempt = $2 and status = 'pending';
 
 -- name: end_try
 -- What became of try $2 of delivery $1; nothing where a later one has begun.
