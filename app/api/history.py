@@ -93,7 +93,7 @@ class HistoryRoutes:
             response_model=AttemptPage,
             summary="How each attempt ended",
             tags=["jobs"],
-            responses=problems(404, 422, 503),
+            responses=problems(404, 410, 422, 503),
         )
         add(
             "/jobs/{job_id}/logs",
@@ -111,7 +111,7 @@ class HistoryRoutes:
                         **event_stream(_LOG_EXAMPLE)["content"],
                     },
                 },
-                **problems(404, 422, 503),
+                **problems(404, 410, 422, 503),
             },
         )
         add(
@@ -121,7 +121,7 @@ class HistoryRoutes:
             response_model=CheckpointPage,
             summary="Which intermediate results there are",
             tags=["jobs"],
-            responses=problems(404, 422, 503),
+            responses=problems(404, 410, 422, 503),
         )
         add(
             # Pipelines name their stages freely, also with a slash.
@@ -136,7 +136,7 @@ class HistoryRoutes:
                     "description": "The stored checkpoint.",
                     "content": {"application/json": {"schema": {}}},
                 },
-                **problems(404, 503),
+                **problems(404, 410, 503),
             },
         )
 
