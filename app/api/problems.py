@@ -25,6 +25,8 @@ from app.domain.errors import (
 )
 from app.telemetry import MAY_REPEAT
 
+# More mistakes than these in one request are not told.
+MAX_TOLD_ERRORS: Final = 100
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 2
 
@@ -99,7 +101,9 @@ async def _on_http_exception(request: Request, error: Exception) -> JSONResponse
 
 async def _on_validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101  as registered
-    places = [(pointer_to(item["loc"]), str(item["msg"])) for item in error.errors()]
+    places = [
+        (pointer_to(item["loc"]), str(item["msg"])) for item in error.errors()[:MAX_TOLD_ERRORS]
+    ]
     detail = "; ".join(f"{at or '/'}: {what}" for at, what in places[:3])
     problem = Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-input", detail, errors=places)
     return answer(request, problem)

@@ -30,7 +30,7 @@ from app.domain.errors import (
     TooLargeError,
 )
 from app.domain.jobs import MAX_METADATA_BYTES, MAX_PAYLOAD_BYTES, JobOptions, WakeUp
-from app.domain.json_values import check_size, check_storable, dump_storable
+from app.domain.json_values import check_size, check_storable, dump_field, dump_storable
 from app.domain.submissions import (
     MAX_BATCH_BYTES,
     MAX_BATCH_ROWS,
@@ -217,12 +217,13 @@ class PostgresSubmitting(PostgresCalls):
             text = check_size(payload, "payload", MAX_PAYLOAD_BYTES)
         else:
             text = dump_storable(payload, "payload", MAX_PAYLOAD_BYTES)
+        # Bounded before anything walks their values, which takes seconds where they are large.
+        tags = dump_field(options.tags, "tags", MAX_METADATA_BYTES)
+        metadata = dump_field(dict(options.metadata), "metadata", MAX_METADATA_BYTES)
         check_storable(
             {
                 "pipeline": options.pipeline,
                 "queue": options.queue,
-                "tags": options.tags,
-                "metadata": dict(options.metadata),
                 "submitted_by": options.submitted_by,
                 "idempotency_key": options.idempotency_key,
             }
@@ -239,8 +240,8 @@ class PostgresSubmitting(PostgresCalls):
             options.limits.start_timeout_seconds,
             options.limits.stall_seconds,
             options.limits.memory_limit_bytes,
-            dump_storable(options.tags, "tags", MAX_METADATA_BYTES),
-            dump_storable(dict(options.metadata), "metadata", MAX_METADATA_BYTES),
+            tags,
+            metadata,
             submitter,
             options.idempotency_key,
             options.fingerprint,
