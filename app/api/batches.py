@@ -45,6 +45,7 @@ from app.domain.submissions import (
     MAX_BATCH_ROWS,
     Submission,
     common_fingerprint,
+    part_key,
 )
 
 LINES: Final = frozenset({"application/x-ndjson", "application/jsonl"})
@@ -136,7 +137,7 @@ class BatchRoutes:
         )
         room = await self._quota.admit(http, len(rows), len(body))
         try:
-            receipt = await self._db.insert_pending_jobs([row.submission for row in rows])
+            receipt = await self._db.insert_pending_jobs([row.submission for row in rows], key=key)
         except DatasetNotFoundError as error:
             raise _refused(
                 [
@@ -215,10 +216,7 @@ class BatchRoutes:
 
 
 def _under_one_key(rows: list[_Row], key: str) -> list[_Row]:
-    """The rows with a key each, derived from the request's, that are good for all of them only.
-
-    No client's own key has a space in it.
-    """
+    """The rows with a key each, derived from the request's, that are good for all of them only."""
     common = common_fingerprint([row.submission.options.fingerprint or b"" for row in rows])
     return [
         replace(
@@ -226,7 +224,9 @@ def _under_one_key(rows: list[_Row], key: str) -> list[_Row]:
             submission=replace(
                 row.submission,
                 options=replace(
-                    row.submission.options, idempotency_key=f"{key} {index}", fingerprint=common
+                    row.submission.options,
+                    idempotency_key=part_key(key, index),
+                    fingerprint=common,
                 ),
             ),
         )

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from app.domain.errors import (
     BatchNotFoundError,
+    BatchPartlyDeletedError,
     DatabaseUnavailableError,
     IdempotencyKeyReusedError,
     IllegalTransitionError,
@@ -66,6 +67,7 @@ def install_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(JobNotFoundError, _on_job_not_found)
     app.add_exception_handler(BatchNotFoundError, _on_batch_not_found)
     app.add_exception_handler(IdempotencyKeyReusedError, _on_key_reused)
+    app.add_exception_handler(BatchPartlyDeletedError, _on_batch_partly_deleted)
     app.add_exception_handler(JobDeletedError, _on_job_deleted)
     app.add_exception_handler(NodeNotFoundError, _on_node_not_found)
     app.add_exception_handler(NodeGoneError, _on_node_gone)
@@ -132,6 +134,11 @@ async def _on_batch_not_found(request: Request, error: Exception) -> JSONRespons
 
 async def _on_key_reused(request: Request, error: Exception) -> JSONResponse:
     problem = Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "idempotency-key-reused", str(error))
+    return answer(request, problem)
+
+
+async def _on_batch_partly_deleted(request: Request, error: Exception) -> JSONResponse:
+    problem = Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "batch-partly-deleted", str(error))
     return answer(request, problem)
 
 

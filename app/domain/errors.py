@@ -60,6 +60,18 @@ class BatchNotFoundError(HaulageError):
         self.batch_id = batch_id
 
 
+class BatchPartlyDeletedError(HaulageError):
+    """The key's batch was stored before and some of its jobs were deleted; nothing was stored."""
+
+    def __init__(self, key: str, deleted: int) -> None:
+        super().__init__(
+            f"the batch of the idempotency key {key!r} was stored before, and {deleted} of its jobs"
+            " were deleted since; to run it again, send it under another key"
+        )
+        self.key = key
+        self.deleted = deleted
+
+
 class IdempotencyKeyReusedError(HaulageError):
     """The key belongs to a job that was submitted with other content; nothing was stored.
 

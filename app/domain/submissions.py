@@ -96,6 +96,11 @@ def common_fingerprint(fingerprints: Sequence[bytes]) -> bytes:
     return _digest([one.hex() for one in fingerprints])
 
 
+def part_key(key: str, index: int) -> str:
+    """The key of one job of a batch that has a key as a whole; no client's own has a space."""
+    return f"{key} {index}"
+
+
 def _digest(value: Any) -> bytes:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
     return sha256(text.encode()).digest()
