@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from app.api.versions import allowed_methods
 from app.domain.errors import (
     BatchNotFoundError,
     BatchPartlyDeletedError,
@@ -97,7 +98,10 @@ async def _on_http_exception(request: Request, error: Exception) -> JSONResponse
         assert isinstance(error, HTTPException)  # noqa: S101  as registered
         status = HTTPStatus(error.status_code)
         kind = status.phrase.lower().replace(" ", "-")
-        error = Problem(status, kind, str(error.detail), headers=error.headers)
+        headers = dict(error.headers or {})
+        if status is HTTPStatus.METHOD_NOT_ALLOWED and (methods := allowed_methods(request)):
+            headers["Allow"] = ", ".join(methods)
+        error = Problem(status, kind, str(error.detail), headers=headers)
     return answer(request, error)
 
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from fastapi import FastAPI, Request
-from fastapi.routing import APIRouter
+from fastapi.routing import APIRoute, APIRouter
 
 V1: Final = "/v1"
 
@@ -12,6 +12,20 @@ def include_in_both(app: FastAPI, router: APIRouter) -> None:
     """Serve `router` at the root and under /v1; the OpenAPI document lists it once."""
     app.include_router(router)
     app.include_router(router, prefix=V1, include_in_schema=False)
+    app.state.router = router
+
+
+def allowed_methods(http: Request) -> list[str]:
+    """Every method that the request's path knows; the framework names those of one route alone."""
+    router: APIRouter | None = getattr(http.app.state, "router", None)
+    path = http.url.path.removeprefix(V1) if http.url.path.startswith(V1 + "/") else http.url.path
+    by_template: dict[str, set[str]] = {}
+    for route in router.routes if router is not None else ():
+        if isinstance(route, APIRoute) and route.path_regex.match(path):
+            by_template.setdefault(route.path, set()).update(route.methods or ())
+    # "/jobs/retry" is a path of its own, and only by the way the job with that id.
+    own = min(by_template, key=lambda template: template.count("{"), default="")
+    return sorted(by_template.get(own, ()))
 
 
 def beside(http: Request, path: str) -> str:

@@ -192,6 +192,23 @@ async def test_a_route_or_method_that_is_not_there_is_a_problem(
     assert ("allow" in response.headers) is (status == 405)
 
 
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/jobs", "GET, POST"),
+        ("/v1/jobs/x", "DELETE, GET"),
+        ("/jobs/retry", "POST"),
+        ("/livez", "GET, HEAD"),
+    ],
+)
+async def test_a_refused_method_is_told_which_ones_there_are(
+    client: httpx2.AsyncClient, path: str, allowed: str
+) -> None:
+    response = await client.patch(path)
+
+    assert (response.status_code, response.headers["allow"]) == (405, allowed)
+
+
 async def test_the_last_of_equal_keys_counts_and_numbers_stay_whole(
     client: httpx2.AsyncClient, database_url: str
 ) -> None:

@@ -18,6 +18,13 @@ CHECKS: Final = (
     "unsupported_method",
     "allow_header_conformance",
 )
+# Waiting is tested elsewhere; here it would only take its time.
+SETTINGS: Final = """\
+[parameters]
+"query.wait" = 0
+"query.follow" = false
+"header.Prefer" = "respond-async"
+"""
 # A stream of events goes on for as long as its job does, which nobody runs here.
 STREAMS: Final = "/jobs/{job_id}/events"
 
@@ -29,8 +36,11 @@ def fuzz(url: str, examples: int, seed: int, folder: Path) -> subprocess.Complet
         examples: at most so many for each operation and phase.
         folder: where it may leave files.
     """
+    settings = folder / "schemathesis.toml"
+    settings.write_text(SETTINGS)
     command = [
         str(Path(sys.executable).parent / "schemathesis"),
+        f"--config-file={settings}",
         "run",
         str(DOCUMENT),
         f"--url={url}",
@@ -45,7 +55,8 @@ def fuzz(url: str, examples: int, seed: int, folder: Path) -> subprocess.Complet
         "--suppress-health-check=all",
         "--no-color",
     ]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    tests = str(ROOT / "tests")
+    environment = {**os.environ, "PYTHONPATH": tests, "SCHEMATHESIS_HOOKS": "fuzz.hooks"}
     return subprocess.run(
         command,
         cwd=folder,

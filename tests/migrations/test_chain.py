@@ -45,8 +45,9 @@ insert into haulage.usage (job_id, claim_no, stage, model, cached_calls)
 values (:id, 1, 'name', 'm', 2);
 insert into haulage.webhook_deliveries (id, job_id, url, event) values (:id, :id, 'u', 'e');
 """.replace(":id", "'00000000-0000-7000-8000-000000000001'")
-# What revision 0009 brings.
-FILL_WEBHOOKS = """
+# What revisions 0005 and 0009 bring.
+FILL_NEW_TABLES = """
+insert into haulage.deleted_jobs (id) values (gen_random_uuid());
 insert into haulage.webhooks (id, url, events, secret)
 values (gen_random_uuid(), 'https://hooks.example', '{job.failed}', 'whsec_x')
 """
@@ -141,7 +142,7 @@ async def test_rows_go_down_and_up_again_with_every_revision(empty_database_url:
 
     migrate.upgrade(url)
     await execute(empty_database_url, FILL_CALLS)
-    await execute(empty_database_url, FILL_WEBHOOKS)
+    await execute(empty_database_url, FILL_NEW_TABLES)
     assert await tables_with_rows(empty_database_url) == await tables_of(empty_database_url)
     for previous in reversed(chain[:-1]):
         migrate.downgrade(url, previous)

@@ -158,7 +158,7 @@ class SocketStream:
         self.socket.settimeout(20)
         self.socket.connect((address.hostname, address.port))
         lines = "".join(f"{name.replace('_', '-')}: {text}\r\n" for name, text in headers.items())
-        self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: here\r\n{lines}\r\n".encode())
+        self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n".encode())
         self._received = bytearray()
         self.is_at_end = False
 

@@ -31,7 +31,7 @@ def sending(service: Service, sent: bytes, declared: int = len(BODY)) -> Iterato
     to = urlsplit(service.url)
     with socket.create_connection((to.hostname, to.port)) as connection:
         connection.sendall(
-            b"POST /datasets HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n"
+            b"POST /datasets HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
             b"Content-Type: multipart/form-data; boundary=b\r\n\r\n%s" % (declared, sent)
         )
         yield connection

