@@ -111,7 +111,8 @@ class CloneRoutes:
         self, job: Job, request: CloneRequest, *, submitter: str, key: str | None
     ) -> JobOptions:
         content = {name: getattr(request, name) for name in request.model_fields_set & _CONTENT}
-        check_depth(content)
+        for name, value in content.items():
+            check_depth(value, name)
         said = request.model_dump(mode="json", exclude_unset=True, exclude=set(_CONTENT))
         return self._intake.options(
             request.options_like(job),

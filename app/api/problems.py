@@ -22,6 +22,7 @@ from app.domain.errors import (
     JobNotFoundError,
     NodeGoneError,
     NodeNotFoundError,
+    SearchTooLongError,
     TooLargeError,
     UnknownPipelineError,
 )
@@ -74,6 +75,7 @@ def install_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(NodeGoneError, _on_node_gone)
     app.add_exception_handler(IllegalTransitionError, _on_illegal_transition)
     app.add_exception_handler(UnknownPipelineError, _on_unknown_pipeline)
+    app.add_exception_handler(SearchTooLongError, _on_search_too_long)
     app.add_exception_handler(DatabaseUnavailableError, _on_database_unavailable)
     app.add_exception_handler(Exception, on_unexpected)
 
@@ -171,6 +173,12 @@ async def _on_unknown_pipeline(request: Request, error: Exception) -> JSONRespon
     problem = Problem(
         HTTPStatus.UNPROCESSABLE_ENTITY, "unknown-pipeline", str(error), errors=[place]
     )
+    return answer(request, problem)
+
+
+async def _on_search_too_long(request: Request, error: Exception) -> JSONResponse:
+    # Without Retry-After: the same search would be ended again.
+    problem = Problem(HTTPStatus.SERVICE_UNAVAILABLE, "search-too-long", str(error))
     return answer(request, problem)
 
 

@@ -19,6 +19,14 @@ class DatabaseUnavailableError(HaulageError):
     """The database cannot be reached or did not answer in time; the same call may work later."""
 
 
+class SearchTooLongError(HaulageError):
+    """A search was ended before it had found its page; the same one would be ended again."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the search was ended after {seconds:g} s; narrow it by a time")
+        self.seconds = seconds
+
+
 class ServiceUnreachableError(HaulageError):
     """A running Haulage does not answer over HTTP."""
 

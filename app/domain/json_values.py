@@ -9,6 +9,7 @@ import math
 import re
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from app.domain.errors import InvalidJsonError, TooLargeError
@@ -55,16 +56,23 @@ def check_storable(value: Any) -> None:
             levels.pop()
 
 
-def check_depth(value: Any) -> None:
+def check_depth(value: Any, field: str) -> None:
     """InvalidJsonError where containers are nested too deeply or have keys other than text."""
     if not _is_well_formed(value):
-        check_storable(value)
+        with _within(field):
+            check_storable(value)
 
 
 def dump_field(value: Any, field: str, limit_bytes: int) -> str:
     """As `dump_storable`, of a part of a request: pointers begin with its name."""
-    try:
+    with _within(field):
         return dump_storable(value, field, limit_bytes)
+
+
+@contextmanager
+def _within(field: str) -> Iterator[None]:
+    try:
+        yield
     except InvalidJsonError as error:
         raise InvalidJsonError(f"/{field}{error.pointer}", error.reason) from None
 

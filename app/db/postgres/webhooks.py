@@ -38,7 +38,7 @@ class PostgresWebhooks(PostgresCalls):
 
     async def delete_webhook(self, webhook_id: str) -> bool:
         """See WebhookStore."""
-        return await self._fetch_row("delete_webhook", as_uuid(webhook_id)) is not None
+        return await self._fetch_row_again("delete_webhook", as_uuid(webhook_id)) is not None
 
     async def list_deliveries(
         self, webhook_id: str, limit: int, before: str | None = None
