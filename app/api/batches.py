@@ -19,7 +19,7 @@ from fastapi.routing import APIRouter
 from pydantic import ValidationError
 
 from app.api.intake import REPLAYED_HEADER, Intake, key_of, submitter_of
-from app.api.openapi import problems
+from app.api.openapi import headers, problems
 from app.api.problems import MAX_TOLD_ERRORS, RETRY_AFTER_SECONDS, Problem, pointer_to
 from app.api.requests import BoundedRequest, check_fields, media_type, unparsable
 from app.api.security_quota import Quota
@@ -114,7 +114,10 @@ class BatchRoutes:
             response_model=BatchResponse,
             summary="How far a batch is",
             tags=["jobs"],
-            responses=problems(404, 503),
+            responses={
+                200: {"headers": headers(Retry_After="While some of its jobs have not ended.")},
+                **problems(404, 503),
+            },
         )
 
     async def batch_post(self, response: Response, http: BoundedRequest) -> BatchReceiptResponse:

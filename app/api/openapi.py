@@ -20,13 +20,15 @@ _REF: Final = "#/components/schemas/"
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """A route's `responses` for these errors."""
     schema = {"$ref": f"{_REF}{ProblemResponse.__name__}"}
-    return {
-        status: {
+    answers: dict[int | str, dict[str, Any]] = {}
+    for status in statuses:
+        answers[status] = {
             "description": HTTPStatus(status).phrase,
             "content": {MEDIA_TYPE: {"schema": schema}},
         }
-        for status in statuses
-    }
+        if status in _HEADERS:
+            answers[status]["headers"] = _HEADERS[status]
+    return answers
 
 
 def headers(**descriptions: str) -> dict[str, Any]:
@@ -35,6 +37,20 @@ def headers(**descriptions: str) -> dict[str, Any]:
         name.replace("_", "-"): {"description": text, "schema": {"type": "string"}}
         for name, text in descriptions.items()
     }
+
+
+# Of every submission with a key, structured fields after draft-ietf-httpapi-ratelimit-headers.
+QUOTA: Final = headers(
+    RateLimit_Policy="The caps of the key, where it has any.",
+    RateLimit="What room they leave.",
+)
+_CHALLENGE: Final = headers(WWW_Authenticate="That a key is wanted, and why this one will not do.")
+_HEADERS: Final[dict[int, dict[str, Any]]] = {
+    401: _CHALLENGE,
+    403: _CHALLENGE,
+    429: {**headers(Retry_After="Seconds after which asking again makes sense."), **QUOTA},
+    503: headers(Retry_After="Seconds after which asking again makes sense, where it does."),
+}
 
 
 def install_openapi(app: FastAPI) -> None:

@@ -194,7 +194,7 @@ class WebhookRoutes:
             response_model=DeliveriesResponse,
             summary="What became of the messages to an endpoint",
             tags=["webhooks"],
-            responses=problems(404, 422, 503),
+            responses={200: {"headers": headers(Link="The next page.")}, **problems(404, 422, 503)},
         )
         add(
             "/webhooks/deliveries/{delivery_id}/replay",
