@@ -10,6 +10,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from app.api.examples import add_examples
 from app.api.problems import MEDIA_TYPE
 from app.api.schemas import ProblemResponse
 from app.api.security_setup import describe_security
@@ -78,6 +79,7 @@ def _corrected(document: dict[str, Any]) -> dict[str, Any]:
     problem = ProblemResponse.model_json_schema(ref_template=f"{_REF}{{model}}")
     schemas.update(problem.pop("$defs", {}))
     schemas[ProblemResponse.__name__] = problem
+    add_examples(schemas)
     for path in document["paths"].values():
         for operation in path.values():
             unprocessable = operation["responses"].get("422", {})

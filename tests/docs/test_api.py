@@ -6,13 +6,32 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from pydantic import BaseModel
 
+from app.api.datasets_schemas import DatasetSummaryResponse
+from app.api.examples import EXAMPLES
+from app.api.following_schemas import AttemptResponse
+from app.api.pipelines import PipelineResponse
 from app.api.problem_kinds import KINDS
+from app.api.schemas import JobResponse, ProblemResponse
 from app.api.server import NoScheduler, WebServer
+from app.api.webhooks import DeliveryResponse, NewWebhookResponse, WebhookResponse
 from app.db.interface import DBInterface
 from docs.render import API, ROOT, kinds
 
 DOCUMENT: dict[str, Any] = WebServer(cast("DBInterface", None), NoScheduler()).app.openapi()
+MODELS = (
+    AttemptResponse,
+    DatasetSummaryResponse,
+    DeliveryResponse,
+    JobResponse,
+    NewWebhookResponse,
+    PipelineResponse,
+    ProblemResponse,
+    WebhookResponse,
+)
+# Where a job's status stands in the way.
+OPTIONAL = {"job_status"}
 # Made by the framework, or told by the name of a status.
 UNNAMED = {"not-found", "method-not-allowed", "bad-request", "bad-http"}
 
@@ -28,6 +47,8 @@ def named(path: Path) -> Iterator[str]:
                 args=[ast.Constant(value=str(kind)), *_],
             ):
                 yield kind if "-" in kind or kind == "stuck" else f"no-such-{kind}"
+            case _:
+                pass
 
 
 def test_every_kind_of_problem_is_listed() -> None:
@@ -81,6 +102,29 @@ def test_a_submission_tells_what_room_the_caps_leave() -> None:
     for name, operation in submissions:
         [answer] = [a for status, a in operation["responses"].items() if status.startswith("2")]
         assert {"Location", "RateLimit", "RateLimit-Policy"} <= set(answer["headers"]), name
+
+
+# What a thematic analysis finds: docs/thematic-analysis.md shows it.
+WITHOUT_EXAMPLE = {"ThemesResponse", "QuotesPage", "ResponsesPage"}
+
+
+def test_every_answer_has_an_example_that_is_one() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    answers = set()
+    for _, operation in operations():
+        for answer in operation["responses"].values():
+            for content in answer.get("content", {}).values():
+                if reference := content.get("schema", {}).get("$ref"):
+                    answers.add(reference.split("/")[-1])
+    assert {"JobResponse", "AttemptPage", "ProblemResponse"} <= answers
+    assert {name for name in answers if "examples" not in schemas[name]} == WITHOUT_EXAMPLE
+    for name, example in EXAMPLES.items():
+        assert set(example) == set(schemas[name]["properties"]) - OPTIONAL, name
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_an_example_is_what_the_model_takes(model: type[BaseModel]) -> None:
+    model.model_validate(EXAMPLES[model.__name__])
 
 
 def test_every_page_documents_its_link() -> None:
