@@ -346,7 +346,7 @@ class MockDatabase(MockFollowing):
         raise NotImplementedError
 
     async def list_deliveries(
-        self, webhook_id: str, limit: int, before: str | None = None
+        self, webhook_id: str, limit: int, before: tuple[datetime, str] | None = None
     ) -> list[Delivery]:
         raise NotImplementedError
 
