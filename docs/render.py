@@ -1,7 +1,7 @@
 """Writes the parts of the documentation that the code knows better.
 
-These are states and the example in README.md, the settings in settings.md, and the fields of the
-result in thematic-analysis.md.
+These are states and the example in README.md, the settings in settings.md, the fields of the result
+in thematic-analysis.md, and the kinds of problems in api.md.
 
 openapi.json is written whole.
 
@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, Union, cast, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from app.api.problem_kinds import KINDS
 from app.api.server import NoScheduler, WebServer
 from app.config import PREFIX, Settings
 from app.db.interface import DBInterface
@@ -34,6 +35,7 @@ README: Final = ROOT / "README.md"
 SETTINGS: Final = ROOT / "docs" / "settings.md"
 OPENAPI: Final = ROOT / "docs" / "openapi.json"
 THEMATIC: Final = ROOT / "docs" / "thematic-analysis.md"
+API: Final = ROOT / "docs" / "api.md"
 
 # Defaults that depend on the machine, in words.
 _DEFAULTS: Final = MappingProxyType(
@@ -72,6 +74,14 @@ def example() -> str:
 def result() -> str:
     """Every model of a result with its fields, types and meanings."""
     return "\n\n".join(map(_model_table, _models(ThemesResult)))
+
+
+def kinds() -> str:
+    """Every kind of problem."""
+    lines = ["| problem | status | meaning |", "|---|---|---|"]
+    for kind, statuses, meaning in KINDS:
+        lines.append(f"| `{kind}` | {', '.join(map(str, statuses))} | {meaning} |")
+    return "\n".join(lines)
 
 
 def openapi() -> str:
@@ -134,6 +144,7 @@ PAGES: Final[Mapping[Path, Parts]] = MappingProxyType(
         README: PARTS,
         SETTINGS: MappingProxyType({"settings": settings}),
         THEMATIC: MappingProxyType({"result": result}),
+        API: MappingProxyType({"problems": kinds}),
     }
 )
 

@@ -19,9 +19,9 @@ from fastapi.routing import APIRouter
 from pydantic import ValidationError
 
 from app.api.intake import REPLAYED_HEADER, Intake, key_of, submitter_of
-from app.api.openapi import problems
-from app.api.problems import RETRY_AFTER_SECONDS, Problem, pointer_to
-from app.api.requests import BoundedRequest, media_type, unparsable
+from app.api.openapi import headers, problems
+from app.api.problems import MAX_TOLD_ERRORS, RETRY_AFTER_SECONDS, Problem, pointer_to
+from app.api.requests import BoundedRequest, check_fields, media_type, unparsable
 from app.api.security_quota import Quota
 from app.api.submitting import KEY_PARAMETER, SUBMITTED
 from app.api.submitting_schemas import (
@@ -45,10 +45,10 @@ from app.domain.submissions import (
     MAX_BATCH_ROWS,
     Submission,
     common_fingerprint,
+    part_key,
 )
 
 LINES: Final = frozenset({"application/x-ndjson", "application/jsonl"})
-MAX_TOLD_ERRORS: Final = 100
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _BODY: Final[dict[str, Any]] = {
@@ -114,7 +114,10 @@ class BatchRoutes:
             response_model=BatchResponse,
             summary="How far a batch is",
             tags=["jobs"],
-            responses=problems(404, 503),
+            responses={
+                200: {"headers": headers(Retry_After="While some of its jobs have not ended.")},
+                **problems(404, 503),
+            },
         )
 
     async def batch_post(self, response: Response, http: BoundedRequest) -> BatchReceiptResponse:
@@ -138,7 +141,7 @@ class BatchRoutes:
         keys = [row.submission.options.idempotency_key for row in rows]
         room = await self._quota.admit(http, len(rows), len(body), keys)
         try:
-            receipt = await self._db.insert_pending_jobs([row.submission for row in rows])
+            receipt = await self._db.insert_pending_jobs([row.submission for row in rows], key=key)
         except DatasetNotFoundError as error:
             raise _refused(
                 [
@@ -183,6 +186,7 @@ class BatchRoutes:
             # Lets go of the interpreter: the event loop then waits 0.25 ms for its turn instead of
             # 8 ms (medians, 20 MB in 950 rows).
             time.sleep(0)
+            check_fields(value, f"/{index}")
             try:
                 rows.append(self._row(value, submitter, key))
             except ValidationError as error:
@@ -216,10 +220,7 @@ class BatchRoutes:
 
 
 def _under_one_key(rows: list[_Row], key: str) -> list[_Row]:
-    """The rows with a key each, derived from the request's, that are good for all of them only.
-
-    No client's own key has a space in it.
-    """
+    """The rows with a key each, derived from the request's, that are good for all of them only."""
     common = common_fingerprint([row.submission.options.fingerprint or b"" for row in rows])
     return [
         replace(
@@ -227,7 +228,9 @@ def _under_one_key(rows: list[_Row], key: str) -> list[_Row]:
             submission=replace(
                 row.submission,
                 options=replace(
-                    row.submission.options, idempotency_key=f"{key} {index}", fingerprint=common
+                    row.submission.options,
+                    idempotency_key=part_key(key, index),
+                    fingerprint=common,
                 ),
             ),
         )

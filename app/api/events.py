@@ -91,7 +91,7 @@ class EventRoutes:
             summary="Follow a job as server-sent events",
             tags=["jobs"],
             response_class=Response,
-            responses={200: event_stream(_EXAMPLE), **problems(404, 422, 503)},
+            responses={200: event_stream(_EXAMPLE), **problems(404, 410, 422, 503)},
         )
 
     async def get_events(

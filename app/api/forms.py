@@ -280,6 +280,16 @@ class Parts:
 
 
 def _part(headers: Message) -> Part:
+    # RFC 7578 knows no `filename*`; the standard library does, and raises whatever comes of it.
+    try:
+        return _parsed(headers)
+    except FormError:
+        raise
+    except (ValueError, TypeError, LookupError):
+        raise FormError("a part's headers cannot be read") from None
+
+
+def _parsed(headers: Message) -> Part:
     if headers.get_content_disposition() != "form-data":
         raise FormError("a part does not say that it is form-data")
     if headers.get("content-transfer-encoding", "binary").lower() not in _PLAIN:

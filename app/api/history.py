@@ -22,7 +22,7 @@ from app.api.following_schemas import (
     LogLineResponse,
     LogPage,
 )
-from app.api.openapi import problems
+from app.api.openapi import headers, problems
 from app.api.problems import Problem
 from app.api.versions import beside
 from app.db.ids import as_uuid
@@ -72,6 +72,9 @@ class LogQuery:
         self.follow = follow
 
 
+_NEXT: Final = 'The next page: `<...>; rel="next"`.'
+
+
 class HistoryRoutes:
     """Routes for what lies below a job.
 
@@ -93,7 +96,7 @@ class HistoryRoutes:
             response_model=AttemptPage,
             summary="How each attempt ended",
             tags=["jobs"],
-            responses=problems(404, 422, 503),
+            responses={200: {"headers": headers(Link=_NEXT)}, **problems(404, 410, 422, 503)},
         )
         add(
             "/jobs/{job_id}/logs",
@@ -110,8 +113,9 @@ class HistoryRoutes:
                         "text/plain": {"schema": {"type": "string"}, "example": _TEXT_EXAMPLE},
                         **event_stream(_LOG_EXAMPLE)["content"],
                     },
+                    "headers": headers(Link=_NEXT),
                 },
-                **problems(404, 422, 503),
+                **problems(404, 410, 422, 503),
             },
         )
         add(
@@ -121,7 +125,7 @@ class HistoryRoutes:
             response_model=CheckpointPage,
             summary="Which intermediate results there are",
             tags=["jobs"],
-            responses=problems(404, 422, 503),
+            responses={200: {"headers": headers(Link=_NEXT)}, **problems(404, 410, 422, 503)},
         )
         add(
             # Pipelines name their stages freely, also with a slash.
@@ -136,7 +140,7 @@ class HistoryRoutes:
                     "description": "The stored checkpoint.",
                     "content": {"application/json": {"schema": {}}},
                 },
-                **problems(404, 503),
+                **problems(404, 410, 503),
             },
         )
 

@@ -12,9 +12,9 @@ from fastapi import Request
 from app.api.problems import Problem
 from app.api.schemas import EnqueueRequest
 from app.db.ids import new_id
-from app.domain.errors import DatasetNotFoundError, InvalidJsonError, UnknownPipelineError
-from app.domain.jobs import MAX_PAYLOAD_BYTES, JobOptions, Registration
-from app.domain.json_values import dump_storable
+from app.domain.errors import DatasetNotFoundError, UnknownPipelineError
+from app.domain.jobs import MAX_METADATA_BYTES, MAX_PAYLOAD_BYTES, JobOptions, Registration
+from app.domain.json_values import dump_field
 from app.domain.sharing import dataset_of
 from app.domain.submissions import MAX_KEY_CHARACTERS, Submission, fingerprint
 
@@ -57,7 +57,7 @@ class Intake:
             InvalidJsonError: with the pointer into the request.
             TooLargeError
         """
-        payload = _storable(request.payload)
+        payload = dump_field(request.payload, "payload", MAX_PAYLOAD_BYTES)
         options = self.options(request.options(), request.payload, submitter=submitter, key=key)
         return Submission(payload, self.with_dataset(options, request.payload))
 
@@ -81,7 +81,11 @@ class Intake:
 
         Raises:
             UnknownPipelineError
+            InvalidJsonError: as of the metadata.
+            TooLargeError
         """
+        # Before the store looks at it on the event loop.
+        dump_field(asked.metadata, "metadata", MAX_METADATA_BYTES)
         name = asked.pipeline or self._default_pipeline
         registration = None
         if self._pipelines is not None and name is not None:
@@ -139,10 +143,3 @@ def key_of(http: Request) -> str | None:
         )
     [key] = given
     return _ESCAPED.sub(r"\1", key[1:-1]) if key.startswith('"') else key
-
-
-def _storable(payload: dict[str, Any]) -> str:
-    try:
-        return dump_storable(payload, "payload", MAX_PAYLOAD_BYTES)
-    except InvalidJsonError as error:
-        raise InvalidJsonError(f"/payload{error.pointer}", error.reason) from None

@@ -6,7 +6,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRouter
 
 from app.api.managing_schemas import BulkRequest, BulkResponse
-from app.api.openapi import problems
+from app.api.openapi import headers, problems
 from app.api.problems import RETRY_AFTER_SECONDS
 from app.api.schemas import JobStateResponse
 from app.api.versions import beside
@@ -36,6 +36,7 @@ class ManageRoutes:
                 202: {
                     "model": JobStateResponse,
                     "description": "Its processes are being ended; then it is cancelled.",
+                    "headers": headers(Retry_After="Seconds after which asking makes sense."),
                 },
                 **problems(404, 409, 410, 503),
             },
@@ -47,7 +48,10 @@ class ManageRoutes:
             response_model=JobStateResponse,
             summary="Run an ended job again",
             tags=["jobs"],
-            responses=problems(404, 409, 410, 503),
+            responses={
+                200: {"headers": headers(Location="Where to follow it.")},
+                **problems(404, 409, 410, 503),
+            },
         )
         add(
             "/jobs/{job_id}",

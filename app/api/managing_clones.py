@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from fastapi.routing import APIRouter
@@ -26,11 +26,14 @@ from app.api.security_quota import Quota
 from app.api.submitting import KEY_PARAMETER, SUBMITTED
 from app.api.versions import beside
 from app.db.interface import DBInterface
-from app.domain.errors import InvalidJsonError
-from app.domain.jobs import MAX_PAYLOAD_BYTES, Registration
-from app.domain.json_values import check_storable, dump_storable
+from app.domain.jobs import MAX_PAYLOAD_BYTES, Job, JobOptions, Registration
+from app.domain.json_values import check_depth, dump_field
 
 START_FROM = "start_from"
+# Of any size, and compared as they come: pydantic's copies of them would be made in one go.
+_CONTENT = frozenset({"payload", "payload_patch", "metadata"})
+
+_Answer = TypeVar("_Answer")
 
 
 class CloneRoutes:
@@ -84,19 +87,15 @@ class CloneRoutes:
         request = request or CloneRequest()
         key = key_of(http)
         job = await self._db.get_job(job_id)
-        options = self._intake.options(
-            request.options_like(job),
-            # What the clone is made of; the other job's payload does not change.
-            [job.id, request.model_dump(mode="json", exclude_unset=True)],
-            submitter=submitter_of(http),
-            key=key,
+        size = len(await http.body())
+        options = await _sized(
+            size, lambda: self._options(job, request, submitter=submitter_of(http), key=key)
         )
         if request.from_stage is not None:
             await self._check_stage(job.id, options.pipeline or job.pipeline, request.from_stage)
-        payload = await self._payload(job.id, request)
+        payload = await self._payload(job.id, request, size)
         if '"dataset"' in payload:
-            # Parsing a payload of any size stays off the event loop.
-            parsed = await asyncio.to_thread(json.loads, payload)
+            parsed = await _sized(len(payload), lambda: json.loads(payload))
             options = self._intake.with_dataset(options, parsed)
         room = await self._quota.admit(http, 1, len(payload), [key])
         with unknown_dataset():
@@ -108,6 +107,21 @@ class CloneRoutes:
         response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
         return EnqueueResponse(id=clone_id)
 
+    def _options(
+        self, job: Job, request: CloneRequest, *, submitter: str, key: str | None
+    ) -> JobOptions:
+        content = {name: getattr(request, name) for name in request.model_fields_set & _CONTENT}
+        for name, value in content.items():
+            check_depth(value, name)
+        said = request.model_dump(mode="json", exclude_unset=True, exclude=set(_CONTENT))
+        return self._intake.options(
+            request.options_like(job),
+            # What the clone is made of; the other job's payload does not change.
+            [job.id, said | content],
+            submitter=submitter,
+            key=key,
+        )
+
     async def _check_stage(self, job_id: str, pipeline: str, stage: str) -> None:
         if self._pipelines is not None and not declares(self._pipelines[pipeline], START_FROM):
             raise _refused(f"pipeline {pipeline!r} takes no {START_FROM!r} in its payload")
@@ -116,18 +130,15 @@ class CloneRoutes:
             known = ", ".join(kept[:50]) or "none"
             raise _refused(f"job {job_id} has no checkpoint of {stage!r}; it has: {known}")
 
-    async def _payload(self, job_id: str, request: CloneRequest) -> str:
-        """The new job's payload as JSON text."""
+    async def _payload(self, job_id: str, request: CloneRequest, size: int) -> str:
+        """The new job's payload as JSON text; the request has `size` bytes."""
         start = None
         if request.from_stage is not None:
             start = {"job": job_id, "stage": request.from_stage}
         # The stored one goes over as it is where nothing in it changes.
         stored = "{}" if request.has_payload else await self._db.get_payload(job_id)
         if request.has_payload or request.payload_patch is not None or start is not None:
-            # Of any size: parsing, patching and checking stay off the event loop.
-            if len(stored) < OFF_LOOP_BYTES and not request.has_payload:
-                return _changed(stored, request, start)
-            return await asyncio.to_thread(_changed, stored, request, start)
+            return await _sized(size + len(stored), lambda: _changed(stored, request, start))
         return stored
 
 
@@ -146,16 +157,16 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 def _changed(stored: str, request: CloneRequest, start: dict[str, str] | None) -> str:
     field = "payload" if request.has_payload else "payload_patch"
-    try:
-        # First of all: what is nested too deeply could not be merged either.
-        check_storable(request.payload_patch)
-        payload = request.payload if request.has_payload else json.loads(stored)
-        payload = merge_patch(payload, request.payload_patch or {})
-        if start is not None:
-            payload = {**payload, START_FROM: start}
-        return dump_storable(payload, "payload", MAX_PAYLOAD_BYTES)
-    except InvalidJsonError as error:
-        raise InvalidJsonError(f"/{field}{error.pointer}", error.reason) from None
+    payload = request.payload if request.has_payload else json.loads(stored)
+    payload = merge_patch(payload, request.payload_patch or {})
+    if start is not None:
+        payload = {**payload, START_FROM: start}
+    return dump_field(payload, field, MAX_PAYLOAD_BYTES)
+
+
+async def _sized(size: int, work: Callable[[], _Answer]) -> _Answer:
+    """What `work` on so many bytes or characters gives; much of it stays off the event loop."""
+    return work() if size < OFF_LOOP_BYTES else await asyncio.to_thread(work)
 
 
 def _refused(reason: str) -> Problem:

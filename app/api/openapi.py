@@ -10,6 +10,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from app.api.examples import add_examples
 from app.api.problems import MEDIA_TYPE
 from app.api.schemas import ProblemResponse
 from app.api.security_setup import describe_security
@@ -20,13 +21,15 @@ _REF: Final = "#/components/schemas/"
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """A route's `responses` for these errors."""
     schema = {"$ref": f"{_REF}{ProblemResponse.__name__}"}
-    return {
-        status: {
+    answers: dict[int | str, dict[str, Any]] = {}
+    for status in statuses:
+        answers[status] = {
             "description": HTTPStatus(status).phrase,
             "content": {MEDIA_TYPE: {"schema": schema}},
         }
-        for status in statuses
-    }
+        if status in _HEADERS:
+            answers[status]["headers"] = _HEADERS[status]
+    return answers
 
 
 def headers(**descriptions: str) -> dict[str, Any]:
@@ -35,6 +38,20 @@ def headers(**descriptions: str) -> dict[str, Any]:
         name.replace("_", "-"): {"description": text, "schema": {"type": "string"}}
         for name, text in descriptions.items()
     }
+
+
+# Of every submission with a key, structured fields after draft-ietf-httpapi-ratelimit-headers.
+QUOTA: Final = headers(
+    RateLimit_Policy="The caps of the key, where it has any.",
+    RateLimit="What room they leave.",
+)
+_CHALLENGE: Final = headers(WWW_Authenticate="That a key is wanted, and why this one will not do.")
+_HEADERS: Final[dict[int, dict[str, Any]]] = {
+    401: _CHALLENGE,
+    403: _CHALLENGE,
+    429: {**headers(Retry_After="Seconds after which asking again makes sense."), **QUOTA},
+    503: headers(Retry_After="Seconds after which asking again makes sense, where it does."),
+}
 
 
 def install_openapi(app: FastAPI) -> None:
@@ -62,6 +79,7 @@ def _corrected(document: dict[str, Any]) -> dict[str, Any]:
     problem = ProblemResponse.model_json_schema(ref_template=f"{_REF}{{model}}")
     schemas.update(problem.pop("$defs", {}))
     schemas[ProblemResponse.__name__] = problem
+    add_examples(schemas)
     for path in document["paths"].values():
         for operation in path.values():
             unprocessable = operation["responses"].get("422", {})

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from app.api.versions import allowed_methods
 from app.domain.errors import (
     BatchNotFoundError,
+    BatchPartlyDeletedError,
     DatabaseUnavailableError,
     IdempotencyKeyReusedError,
     IllegalTransitionError,
@@ -21,11 +22,14 @@ from app.domain.errors import (
     JobNotFoundError,
     NodeGoneError,
     NodeNotFoundError,
+    SearchTooLongError,
     TooLargeError,
     UnknownPipelineError,
 )
 from app.telemetry import MAY_REPEAT
 
+# More mistakes than these in one request are not told.
+MAX_TOLD_ERRORS: Final = 100
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 2
 
@@ -65,11 +69,13 @@ def install_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(JobNotFoundError, _on_job_not_found)
     app.add_exception_handler(BatchNotFoundError, _on_batch_not_found)
     app.add_exception_handler(IdempotencyKeyReusedError, _on_key_reused)
+    app.add_exception_handler(BatchPartlyDeletedError, _on_batch_partly_deleted)
     app.add_exception_handler(JobDeletedError, _on_job_deleted)
     app.add_exception_handler(NodeNotFoundError, _on_node_not_found)
     app.add_exception_handler(NodeGoneError, _on_node_gone)
     app.add_exception_handler(IllegalTransitionError, _on_illegal_transition)
     app.add_exception_handler(UnknownPipelineError, _on_unknown_pipeline)
+    app.add_exception_handler(SearchTooLongError, _on_search_too_long)
     app.add_exception_handler(DatabaseUnavailableError, _on_database_unavailable)
     app.add_exception_handler(Exception, on_unexpected)
 
@@ -103,7 +109,9 @@ async def _on_http_exception(request: Request, error: Exception) -> JSONResponse
 
 async def _on_validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101  as registered
-    places = [(pointer_to(item["loc"]), str(item["msg"])) for item in error.errors()]
+    places = [
+        (pointer_to(item["loc"]), str(item["msg"])) for item in error.errors()[:MAX_TOLD_ERRORS]
+    ]
     detail = "; ".join(f"{at or '/'}: {what}" for at, what in places[:3])
     problem = Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-input", detail, errors=places)
     return answer(request, problem)
@@ -135,6 +143,11 @@ async def _on_key_reused(request: Request, error: Exception) -> JSONResponse:
     return answer(request, problem)
 
 
+async def _on_batch_partly_deleted(request: Request, error: Exception) -> JSONResponse:
+    problem = Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "batch-partly-deleted", str(error))
+    return answer(request, problem)
+
+
 async def _on_job_deleted(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, JobDeletedError)  # noqa: S101  as registered
     detail = f"job {error.job_id} was deleted, with everything that belonged to it"
@@ -160,6 +173,12 @@ async def _on_unknown_pipeline(request: Request, error: Exception) -> JSONRespon
     problem = Problem(
         HTTPStatus.UNPROCESSABLE_ENTITY, "unknown-pipeline", str(error), errors=[place]
     )
+    return answer(request, problem)
+
+
+async def _on_search_too_long(request: Request, error: Exception) -> JSONResponse:
+    # Without Retry-After: the same search would be ended again.
+    problem = Problem(HTTPStatus.SERVICE_UNAVAILABLE, "search-too-long", str(error))
     return answer(request, problem)
 
 

@@ -92,7 +92,7 @@ class ResultRoutes:
                     "headers": headers(ETag="Of the stored result, which never changes."),
                 },
                 304: {"description": "The client has it already (If-None-Match)."},
-                **problems(404, 406, 409, 422, 503),
+                **problems(404, 406, 409, 410, 422, 503),
             },
         )
         # What GET would answer, for its headers; the server leaves out the body.
@@ -113,7 +113,7 @@ class ResultRoutes:
             response_class=Response,
             responses={
                 200: {"description": "Themes and counts.", "model": ThemesResponse},
-                **problems(404, 409, 503),
+                **problems(404, 409, 410, 503),
             },
         )
         add(
@@ -129,7 +129,7 @@ class ResultRoutes:
                     "model": QuotesPage,
                     "headers": headers(Link="The next page."),
                 },
-                **problems(404, 409, 422, 503),
+                **problems(404, 409, 410, 422, 503),
             },
         )
         add(
@@ -145,7 +145,7 @@ class ResultRoutes:
                     "model": ResponsesPage,
                     "headers": headers(Link="The next page."),
                 },
-                **problems(404, 409, 422, 503),
+                **problems(404, 409, 410, 422, 503),
             },
         )
 

@@ -251,14 +251,18 @@ class JobResponse(BaseModel):
 class ProblemPlace(BaseModel):
     """What is wrong where in the request."""
 
-    pointer: str = Field(description="JSON pointer (RFC 6901) into the body.")
+    pointer: str = Field(
+        description="JSON pointer (RFC 6901) into the body; /query/... and /header/... name others."
+    )
     detail: str
 
 
 class ProblemResponse(BaseModel):
     """An error after RFC 9457."""
 
-    type: str = Field(description="Stable for programs: urn:haulage:problem:<kind>.")
+    type: str = Field(
+        description="Stable for programs: urn:haulage:problem:<kind>; docs/api.md lists all kinds."
+    )
     title: str
     status: int
     detail: str = Field(description="For people.")

@@ -16,7 +16,7 @@ from app.api.intake import (
     submitter_of,
     unknown_dataset,
 )
-from app.api.openapi import headers, problems
+from app.api.openapi import QUOTA, headers, problems
 from app.api.problems import RETRY_AFTER_SECONDS
 from app.api.requests import OFF_LOOP_BYTES
 from app.api.schemas import EnqueueRequest, EnqueueResponse
@@ -26,11 +26,14 @@ from app.db.interface import DBInterface
 from app.domain.submissions import Submission
 
 SUBMITTED: Final[dict[str, Any]] = {
-    "headers": headers(
-        Location="Where to follow what was submitted.",
-        Retry_After="Seconds after which asking for it makes sense.",
-        Idempotency_Replayed="`true` where the idempotency key had been used: nothing is new.",
-    )
+    "headers": {
+        **headers(
+            Location="Where to follow what was submitted.",
+            Retry_After="Seconds after which asking for it makes sense.",
+            Idempotency_Replayed="`true` where the idempotency key had been used: nothing is new.",
+        ),
+        **QUOTA,
+    }
 }
 # For every route that submits; what FastAPI does not know of a header that it does not read.
 KEY_PARAMETER: Final[dict[str, Any]] = {

@@ -1,8 +1,10 @@
 """Endpoints that are told when jobs end, and what became of each message to them."""
 
-from datetime import datetime
+import base64
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Self
+from uuid import UUID
 
 from fastapi import Query, Request, Response
 from fastapi.routing import APIRouter
@@ -26,6 +28,7 @@ from app.webhooks.addresses import AddressRules
 MAX_WEBHOOKS = 100
 MAX_DELIVERIES_PAGE = 200
 _SWITCHED_OFF = "switched off by request"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class WebhookRequest(BaseModel):
@@ -195,7 +198,7 @@ class WebhookRoutes:
             response_model=DeliveriesResponse,
             summary="What became of the messages to an endpoint",
             tags=["webhooks"],
-            responses=problems(404, 422, 503),
+            responses={200: {"headers": headers(Link="The next page.")}, **problems(404, 422, 503)},
         )
         add(
             "/webhooks/deliveries/{delivery_id}/replay",
@@ -272,13 +275,14 @@ class WebhookRoutes:
         http: Request,
         limit: Annotated[int, Query(ge=1, le=MAX_DELIVERIES_PAGE)] = 50,
         before: Annotated[
-            str | None, Query(max_length=64, description="`next` of the page before.")
+            str | None, Query(max_length=64, description="`next` of the page before; opaque.")
         ] = None,
     ) -> DeliveriesResponse:
         """The newest first; each with its tries so far and the last answer's status."""
         await self.get_webhook(webhook_id)
-        found = await self._db.list_deliveries(webhook_id, limit + 1, before)
-        after = found[limit - 1].id if len(found) > limit else None
+        place = None if before is None else _place_of(before)
+        found = await self._db.list_deliveries(webhook_id, limit + 1, place)
+        after = _cursor_of(found[limit - 1]) if len(found) > limit else None
         if after is not None:
             path = beside(http, f"/webhooks/{found[0].webhook_id}/deliveries")
             response.headers["Link"] = f'<{path}?limit={limit}&before={after}>; rel="next"'
@@ -300,6 +304,27 @@ class WebhookRoutes:
             detail = "its endpoint is switched off; switch it on first"
             raise Problem(HTTPStatus.CONFLICT, "switched-off", detail)
         return Response(status_code=HTTPStatus.ACCEPTED)
+
+
+def _cursor_of(delivery: Delivery) -> str:
+    """Its place in the list, which is there also when the delivery has gone."""
+    made = (delivery.created_at - _EPOCH) // timedelta(microseconds=1)
+    place = made.to_bytes(8, "big") + UUID(delivery.id).bytes
+    return base64.urlsafe_b64encode(place).decode()
+
+
+def _place_of(cursor: str) -> tuple[datetime, str]:
+    try:
+        place = base64.b64decode(cursor, altchars=b"-_", validate=True)
+        made = _EPOCH + timedelta(microseconds=int.from_bytes(place[:8], "big"))
+        return made, str(UUID(bytes=place[8:]))
+    except (ValueError, OverflowError):
+        raise Problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            "bad-cursor",
+            "take the cursor as it stands in the `next` of a page",
+            errors=[("/query/before", "no cursor of ours")],
+        ) from None
 
 
 def _no_such(what: str, given_id: str) -> Problem:

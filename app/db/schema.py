@@ -127,6 +127,15 @@ Index(
     jobs.c.id,
     postgresql_where=text("status = 'pending'"),
 )
+# The same for each queue: where some are paused, claims go by the others.
+Index(
+    "jobs_queue_idx",
+    jobs.c.queue,
+    jobs.c.priority.desc(),
+    jobs.c.run_at,
+    jobs.c.id,
+    postgresql_where=text("status = 'pending'"),
+)
 Index("jobs_running_idx", jobs.c.node_id, postgresql_where=text("status = 'running'"))
 # What retention walks: each status has an age of its own.
 Index(

@@ -19,6 +19,14 @@ class DatabaseUnavailableError(HaulageError):
     """The database cannot be reached or did not answer in time; the same call may work later."""
 
 
+class SearchTooLongError(HaulageError):
+    """A search was ended before it had found its page; the same one would be ended again."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the search was ended after {seconds:g} s; narrow it by a time")
+        self.seconds = seconds
+
+
 class ServiceUnreachableError(HaulageError):
     """A running Haulage does not answer over HTTP."""
 
@@ -58,6 +66,18 @@ class BatchNotFoundError(HaulageError):
     def __init__(self, batch_id: str) -> None:
         super().__init__(f"no batch {batch_id}")
         self.batch_id = batch_id
+
+
+class BatchPartlyDeletedError(HaulageError):
+    """The key's batch was stored before and some of its jobs were deleted; nothing was stored."""
+
+    def __init__(self, key: str, deleted: int) -> None:
+        super().__init__(
+            f"the batch of the idempotency key {key!r} was stored before, and {deleted} of its jobs"
+            " were deleted since; to run it again, send it under another key"
+        )
+        self.key = key
+        self.deleted = deleted
 
 
 class IdempotencyKeyReusedError(HaulageError):

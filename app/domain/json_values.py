@@ -8,6 +8,8 @@ import json
 import math
 import re
 import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from app.domain.errors import InvalidJsonError, TooLargeError
@@ -34,30 +36,45 @@ TOO_LONG_INTEGER: Final = "integer of more than 1,000 digits"
 def check_storable(value: Any) -> None:
     """Raise InvalidJsonError with the pointer of the first place that cannot be stored unchanged.
 
-    Tuples count as arrays. Works without recursion, so depth cannot exhaust the stack.
+    Tuples count as arrays. Works without recursion, so depth cannot exhaust the stack, and keeps
+    one place a level, so that ten megabytes of small values take no memory beside them.
     """
-    stack: list[tuple[Any, tuple[str, ...]]] = [(value, ())]
-    while stack:
-        item, path = stack.pop()
-        match item:
-            case None | bool():
-                continue
-            case str():
-                _check_text(item, path)
-            case int():
-                if item.bit_length() > _MAX_INTEGER_BITS:
-                    raise InvalidJsonError(_pointer(path), TOO_LONG_INTEGER)
-            case float():
-                if not math.isfinite(item):
-                    raise InvalidJsonError(_pointer(path), "NaN and infinities are not JSON")
-            case dict() | list() | tuple():
-                if len(path) >= MAX_JSON_DEPTH:
-                    raise InvalidJsonError(_pointer(path), TOO_DEEP)
-                stack.extend(_children(item, path))
-            case _:
-                raise InvalidJsonError(
-                    _pointer(path), f"a value of type {type(item).__name__} is not JSON"
-                )
+    path: list[str] = []
+    levels = [iter([("", value)])]
+    while levels:
+        for name, item in levels[-1]:
+            # The outermost value has no name.
+            path[len(levels) - 1 :] = [name]
+            if isinstance(item, _CONTAINERS):
+                if len(levels) > MAX_JSON_DEPTH:
+                    raise InvalidJsonError(_pointer(path[1:]), TOO_DEEP)
+                levels.append(_children(item, path[1:]))
+                break
+            if (reason := _unstorable(item)) is not None:
+                raise InvalidJsonError(_pointer(path[1:]), reason)
+        else:
+            levels.pop()
+
+
+def check_depth(value: Any, field: str) -> None:
+    """InvalidJsonError where containers are nested too deeply or have keys other than text."""
+    if not _is_well_formed(value):
+        with _within(field):
+            check_storable(value)
+
+
+def dump_field(value: Any, field: str, limit_bytes: int) -> str:
+    """As `dump_storable`, of a part of a request: pointers begin with its name."""
+    with _within(field):
+        return dump_storable(value, field, limit_bytes)
+
+
+@contextmanager
+def _within(field: str) -> Iterator[None]:
+    try:
+        yield
+    except InvalidJsonError as error:
+        raise InvalidJsonError(f"/{field}{error.pointer}", error.reason) from None
 
 
 def dump_storable(value: Any, what: str, limit_bytes: int) -> str:
@@ -218,28 +235,45 @@ def _class_name(error: BaseException) -> str:
 
 
 def _children(
-    item: dict[Any, Any] | list[Any] | tuple[Any, ...], path: tuple[str, ...]
-) -> list[tuple[Any, tuple[str, ...]]]:
+    item: dict[Any, Any] | list[Any] | tuple[Any, ...], path: Sequence[str]
+) -> Iterator[tuple[str, Any]]:
     if not isinstance(item, dict):
-        return [(child, (*path, str(index))) for index, child in enumerate(item)]
+        return ((str(index), child) for index, child in enumerate(item))
     for key in item:
         if not isinstance(key, str):
             reason = f"a key of type {type(key).__name__} is not a string"
             raise InvalidJsonError(_pointer(path), reason)
-        _check_text(key, path)
-    return [(child, (*path, key)) for key, child in item.items()]
+        if (unfit := _unfit(key)) is not None:
+            raise InvalidJsonError(_pointer(path), unfit)
+    return iter(item.items())
 
 
-def _check_text(text: str, path: tuple[str, ...]) -> None:
+def _unstorable(item: Any) -> str | None:
+    """Why a value that contains no others cannot be stored."""
+    match item:
+        case None | bool():
+            return None
+        case str():
+            return _unfit(item)
+        case int():
+            return TOO_LONG_INTEGER if item.bit_length() > _MAX_INTEGER_BITS else None
+        case float():
+            return None if math.isfinite(item) else "NaN and infinities are not JSON"
+        case _:
+            return f"a value of type {type(item).__name__} is not JSON"
+
+
+def _unfit(text: str) -> str | None:
     if "\x00" in text:
-        raise InvalidJsonError(_pointer(path), "NUL characters cannot be stored")
+        return "NUL characters cannot be stored"
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidJsonError(_pointer(path), "lone surrogates cannot be stored") from None
+        return "lone surrogates cannot be stored"
+    return None
 
 
-def _pointer(path: tuple[str, ...]) -> str:
+def _pointer(path: Sequence[str]) -> str:
     return "".join(
         "/" + key.replace("~", "~0").replace("/", "~1").encode("utf-8", "replace").decode("utf-8")
         for key in path

@@ -5,6 +5,7 @@ fingerprint beside it says what the key was used for.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ _ASIDE: Final = frozenset(
     {"job_id", "idempotency_key", "fingerprint", "submitted_by", "dataset_id"}
 )
 _DEFAULTS: Final = JobOptions()
+# A float that is a whole number, as Python writes it; texts are passed over.
+_WHOLE_FLOAT: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(?P<number>-?[0-9]+)\.0(?![0-9e])')
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +99,22 @@ def common_fingerprint(fingerprints: Sequence[bytes]) -> bytes:
     return _digest([one.hex() for one in fingerprints])
 
 
+def part_key(key: str, index: int) -> str:
+    """The key of one job of a batch that has a key as a whole; no client's own has a space."""
+    return f"{key} {index}"
+
+
 def _digest(value: Any) -> bytes:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
+    if ".0" in text:
+        # As RFC 8785 has it; floats from 1e16 on are spelled with an exponent and stay.
+        text = _WHOLE_FLOAT.sub(_as_integer, text)
     return sha256(text.encode()).digest()
+
+
+def _as_integer(found: re.Match[str]) -> str:
+    number = found["number"]
+    return found[0] if number is None else "0" if number == "-0" else number
 
 
 def _plain(value: Any) -> Any:

@@ -284,6 +284,50 @@ async def test_a_batch_s_key_is_refused_for_any_other_batch(
     assert await pending(db) == 6
 
 
+@pytest.mark.parametrize("deleted", [[0], [2], [0, 1]])
+async def test_a_batch_s_key_stays_its_own_when_some_of_its_jobs_are_deleted(
+    client: httpx2.AsyncClient, db: PostgresJobsDB, deleted: list[int]
+) -> None:
+    rows = [{"payload": {"n": n}} for n in range(3)]
+    ids = [
+        job["id"]
+        for job in (await send(client, encoded(rows, ARRAY), idempotency_key="k")).json()["jobs"]
+    ]
+    for index in deleted:
+        await db.cancel_job(ids[index])
+        await db.delete_job(ids[index])
+
+    again = await send(client, encoded(rows, ARRAY), idempotency_key="k")
+    others = [
+        await send(client, encoded(other, ARRAY), idempotency_key="k")
+        for other in ([{"payload": {"other": 1}}], rows[:1], [*rows, rows[0]])
+    ]
+
+    assert again.status_code == 422
+    problem = assert_problem(again)
+    assert problem["type"] == "urn:haulage:problem:batch-partly-deleted"
+    assert f"{len(deleted)} of its jobs" in problem["detail"]
+    for other in others:
+        assert other.status_code == 422
+        assert assert_problem(other)["type"] == "urn:haulage:problem:idempotency-key-reused"
+    left = [job_id for index, job_id in enumerate(ids) if index not in deleted]
+    assert [job.id for job in await db.claim_pending_jobs(await new_node(db), 10)] == left
+
+
+async def test_a_batch_s_key_is_free_again_when_all_of_its_jobs_are_deleted(
+    client: httpx2.AsyncClient, db: PostgresJobsDB
+) -> None:
+    first = await send(client, b"[" + GOOD + b"]", idempotency_key="k")
+    job_id = first.json()["jobs"][0]["id"]
+    await db.cancel_job(job_id)
+    await db.delete_job(job_id)
+
+    other = await send(client, encoded([{"payload": {"other": 1}}] * 2, ARRAY), idempotency_key="k")
+
+    assert other.status_code == 202
+    assert "idempotency-replayed" not in other.headers
+
+
 async def test_rows_may_have_keys_of_their_own(
     client: httpx2.AsyncClient, db: PostgresJobsDB
 ) -> None:

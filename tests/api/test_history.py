@@ -350,3 +350,26 @@ async def test_the_document_tells_of_every_kind_of_answer(client: httpx2.AsyncCl
     assert {"200", "304", "404", "410", "422", "503"} <= set(job["responses"])
     assert {p["name"] for p in job["parameters"]} == {"job_id", "wait", "prefer", "if-none-match"}
     assert json.dumps(document)
+
+
+async def test_every_route_of_a_job_says_that_it_was_deleted_and_is_documented_to(
+    web: WebServer, client: httpx2.AsyncClient, subtests: pytest.Subtests
+) -> None:
+    job_id = (await client.post("/enqueue", json={"payload": {}})).json()["id"]
+    await client.post(f"/jobs/{job_id}/cancel")
+    assert (await client.delete(f"/jobs/{job_id}")).status_code == 204
+    routes = [
+        (method, path, operation)
+        for path, operations in web.app.openapi()["paths"].items()
+        for method, operation in operations.items()
+        if path.startswith("/jobs/{job_id}")
+    ]
+    assert len(routes) >= 14
+    for method, path, operation in routes:
+        with subtests.test(f"{method} {path}"):
+            url = path.format(job_id=job_id, stage="embed", theme="T01", milestone="x")
+            response = await client.request(method, url)
+
+            assert response.status_code == 410
+            assert response.json()["type"] == "urn:haulage:problem:job-deleted"
+            assert "410" in operation["responses"]

@@ -19,7 +19,7 @@ from app.api.server import NoScheduler, WebServer
 from app.db.ids import new_id
 from app.db.postgres.adapter import PostgresJobsDB
 from app.domain.jobs import MAX_PAYLOAD_BYTES, Limits, Milestone, Progress
-from app.domain.json_values import dump_storable
+from app.domain.json_values import dump_field
 from app.domain.lifecycle import decide
 
 PROBLEM = "application/problem+json"
@@ -217,6 +217,8 @@ async def test_others_are_answered_while_a_large_payload_is_read_and_checked(
 
     def held(name: str, function: Any) -> Any:
         def call(*arguments: Any) -> Any:
+            if name in were_off_the_loop:  # the payload is the first; metadata comes after it
+                return function(*arguments)
             were_off_the_loop[name] = threading.get_ident() != loop_thread
             # On the loop's own thread nobody could ever let it go on.
             assert were_off_the_loop[name]
@@ -229,7 +231,7 @@ async def test_others_are_answered_while_a_large_payload_is_read_and_checked(
     loads = held("loads", json.loads)
     decoding = types.SimpleNamespace(loads=loads, JSONDecodeError=json.JSONDecodeError)
     monkeypatch.setattr(requests, "json", decoding)
-    monkeypatch.setattr(intake, "dump_storable", held("dump", dump_storable))
+    monkeypatch.setattr(intake, "dump_field", held("dump", dump_field))
     payload = {"rows": ["x" * 100] * 50_000}
     submitting = asyncio.ensure_future(enqueue(client, payload))
 

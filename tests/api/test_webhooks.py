@@ -105,6 +105,10 @@ async def test_deliveries_are_paged_replayed_and_forgotten_with_their_endpoint(
     assert [item["job_id"] for item in rest.json()["items"]] == jobs[:1]
     assert rest.json()["next"] is None
     assert "link" not in rest.headers
+    for cursor in ("x", "A" * 31, "A" * 33, "\x00", "é" * 32, "_" * 32):
+        refused = await client.get(f"{path}/deliveries", params={"before": cursor})
+        assert refused.status_code == 422, cursor
+        assert refused.json()["type"] == "urn:haulage:problem:bad-cursor"
 
     [due, *_] = await db.claim_deliveries(9, 9, {}, 60.0)
     replay = f"/webhooks/deliveries/{due.id}/replay"

@@ -221,10 +221,13 @@ async def test_deliveries_are_paged_and_go_with_their_endpoint(db: DBInterface) 
     every = await db.list_deliveries(webhook.id, 10)
 
     assert await db.list_deliveries(webhook.id, 2) == every[:2]
-    assert await db.list_deliveries(webhook.id, 2, every[1].id) == every[2:]
-    assert await db.list_deliveries(webhook.id, 2, "no id") == []
+    place = (every[1].created_at, every[1].id)
+    assert await db.list_deliveries(webhook.id, 2, place) == every[2:]
+    # Also when that one has gone.
+    await db.delete_job(every[1].job_id)
+    assert await db.list_deliveries(webhook.id, 2, place) == every[2:]
     assert await db.delete_webhook(webhook.id)
     assert not await db.delete_webhook(webhook.id)
     assert await db.list_deliveries(webhook.id, 10) == []
-    assert len(await db.list_deliveries(other.id, 10)) == 3
+    assert len(await db.list_deliveries(other.id, 10)) == 2
     assert [known.id for known in await db.list_webhooks()] == [other.id]

@@ -19,9 +19,9 @@ LIMIT = 10
 # Ids as ours: they grow with time.
 FILL = """
 with filled as (
-    insert into haulage.jobs (id, pipeline, status, priority, run_at, finished_at, attempt)
+    insert into haulage.jobs (id, pipeline, queue, status, priority, run_at, finished_at, attempt)
     select
-        lpad(to_hex($1 + n), 32, '0')::uuid, 'p', $3, n % 3,
+        lpad(to_hex($1 + n), 32, '0')::uuid, 'p', $5, $3, n % 3,
         now() + $4::interval - n * interval '1 millisecond',
         case when $3 = 'completed' then now() end, 0
     from generate_series(1, $2::bigint) n
@@ -40,12 +40,13 @@ async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Recor
         await connection.close()
 
 
-async def fill(url: str, *parts: tuple[int, str, str]) -> None:
+async def fill(url: str, *parts: tuple[int, str, str], queue: str = "default") -> None:
     """Rows by number, status and distance of their start from now, in that order."""
     async with connected(url) as connection:
-        first = 0
+        first = await connection.fetchval("select count(*) from haulage.jobs")
         for count, status, start in parts:
-            await connection.execute(FILL.replace("$4", f"'{start}'"), first, count, status)
+            statement = FILL.replace("$4", f"'{start}'").replace("$5", f"'{queue}'")
+            await connection.execute(statement, first, count, status)
             first += count
 
 
@@ -79,7 +80,11 @@ class Claimer:
         await transaction.rollback()
         plan = list(nodes(json.loads(explained)[0]["Plan"]))
         assert plan[0]["Actual Rows"] == LIMIT
-        return [n for n in plan if n.get("Relation Name") == "jobs" and "Scan" in n["Node Type"]]
+        return [
+            n
+            for n in plan
+            if n.get("Relation Name") == "jobs" and "Scan" in n["Node Type"] and n["Actual Loops"]
+        ]
 
 
 @asynccontextmanager
@@ -130,6 +135,58 @@ async def test_a_plan_made_on_the_empty_table_still_walks_the_index_when_a_burst
         await fill(database_url, (15_000, "pending", "0"), (5_000, "completed", "0"))
 
         assert_only_the_index_was_walked(await session.scans_of_jobs())
+
+
+@pytest.mark.parametrize("is_planned_empty", [False, True], ids=["analysed", "planned empty"])
+async def test_the_claim_passes_over_what_waits_in_a_paused_queue(
+    database_url: str, *, is_planned_empty: bool
+) -> None:
+    async with claimer(database_url) as session, connected(database_url) as connection:
+        for _ in range(12 if is_planned_empty else 0):
+            await session.claim()
+        await connection.execute("insert into haulage.queues (name, is_paused) values ('b', true)")
+        await fill(database_url, (100_000, "pending", "0"), queue="b")
+        # They come after all of those.
+        for queue in "ac":
+            await fill(database_url, (200, "pending", "0"), queue=queue)
+        if not is_planned_empty:
+            await connection.execute("analyze haulage.jobs, haulage.job_payloads")
+
+        scans = await session.scans_of_jobs()
+
+    assert {scan["Node Type"] for scan in scans} <= {"Index Scan", "Index Only Scan"}
+    looked_at = sum(
+        (scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0)) * scan["Actual Loops"]
+        for scan in scans
+    )
+    # The first 110 of both queues, of these the first 10.
+    assert looked_at < 300
+
+
+async def test_a_paused_queue_changes_nothing_in_the_order_of_the_others(
+    database_url: str,
+) -> None:
+    db = PostgresJobsDB(database_url)
+    node = await new_node(db)
+    await db.pause_queue("b")
+    jobs = [
+        await new_job(db, queue=queue, priority=priority)
+        for queue, priority in (("a", 1), ("b", 9), ("c", 2), ("a", 3), ("c", 1), ("b", 0))
+    ]
+    async with connected(database_url) as holder, holder.transaction():
+        await holder.execute("select from haulage.jobs where id = $1 for update", UUID(jobs[3]))
+
+        # What another claimer holds is passed over.
+        found = [job.id for job in await db.claim_pending_jobs(node, 2)]
+        assert found == [jobs[2], jobs[0]]
+    found = [job.id for job in await db.claim_pending_jobs(node, 10)]
+    assert found == [jobs[3], jobs[4]]
+    await db.pause_queue("a")
+    await db.pause_queue("c")
+    assert await db.claim_pending_jobs(node, 10) == []
+    await db.resume_queue("b")
+    assert [job.id for job in await db.claim_pending_jobs(node, 10)] == [jobs[1], jobs[5]]
+    await db.close()
 
 
 async def test_the_claim_takes_the_next_job_at_once_when_another_transaction_holds_the_first(

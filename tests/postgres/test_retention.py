@@ -130,6 +130,52 @@ async def test_a_dataset_that_a_job_comes_to_name_meanwhile_stays(database_url: 
     await db.close()
 
 
+async def test_a_dataset_whose_job_came_between_look_and_deletion_is_nothing_to_do(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = PostgresJobsDB(database_url)
+
+    async def violated(_name: str, *_arguments: object) -> None:
+        raise asyncpg.ForeignKeyViolationError("a job names it")
+
+    # In one statement there is no place to wait in between.
+    monkeypatch.setattr(db, "_fetch_row", violated)
+    assert await db.prune_datasets(0.0, 10) == 0
+    await db.close()
+
+
+@pytest.mark.parametrize("by", ["hand", "retention"])
+async def test_a_deletion_that_loses_a_deadlock_is_made_again(database_url: str, by: str) -> None:
+    db = PostgresJobsDB(database_url)
+    job = await claimed(db)
+    assert await complete(db, job)
+    async with connected(database_url) as holder, connected(database_url) as observer:
+        await holder.execute("set deadlock_timeout = '1min'")  # the other one finds it
+        await holder.execute("begin")
+        await holder.execute(
+            "select from haulage.job_payloads where job_id = $1 for update", UUID(job.id)
+        )
+        deleting = asyncio.ensure_future(
+            db.delete_job(job.id) if by == "hand" else db.prune_jobs(JobStatus.COMPLETED, 0.0, 1)
+        )
+        blocked = "select count(*) from pg_stat_activity where $1 = any (pg_blocking_pids(pid))"
+
+        async def is_waiting() -> bool:
+            waiting: int = await observer.fetchval(blocked, holder.get_server_pid())
+            return waiting == 1
+
+        await eventually(is_waiting, "the deletion in the middle")
+        # Returns when the deletion has been broken off.
+        await holder.execute("select from haulage.jobs where id = $1 for update", UUID(job.id))
+        if by == "retention":
+            assert await deleting == 0  # what another holds is passed over
+        await holder.execute("commit")
+        await deleting
+        assert by == "hand" or await db.prune_jobs(JobStatus.COMPLETED, 0.0, 1) == 1
+        assert await observer.fetchval("select count(*) from haulage.jobs") == 0
+    await db.close()
+
+
 async def test_a_dataset_that_a_job_names_cannot_be_deleted_by_mistake(database_url: str) -> None:
     db = PostgresJobsDB(database_url)
     dataset = await db.insert_dataset("a", ["t"], [["x"]], sha256="ab" * 32, detected={})

@@ -16,6 +16,7 @@ from support.waiting import eventually
 from app.db.ids import new_id
 from app.db.postgres.adapter import PostgresJobsDB
 from app.db.postgres.statements import STATEMENTS
+from app.db.postgres.submitting import BATCH_PLACES, WAITING_PLACES
 from app.domain.errors import DatabaseUnavailableError, IdempotencyKeyReusedError
 from app.domain.jobs import JobOptions
 from app.domain.submissions import Submission
@@ -164,6 +165,43 @@ async def test_a_job_that_goes_away_between_two_looks_leaves_its_key(
 
     assert await db.insert_pending_job({}, options) == options.job_id
     assert looks == 1
+
+
+async def test_many_who_wait_for_a_key_leave_connections_to_others(
+    database_url: str, db: PostgresJobsDB, observer: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    theirs = new_id()
+    async with rival(database_url, theirs, keyed().fingerprint) as holder:
+        waiting: list[asyncio.Task[Any]] = [
+            asyncio.create_task(db.insert_pending_job({}, keyed())) for _ in range(30)
+        ]
+        waiting += [
+            asyncio.create_task(db.insert_pending_jobs([Submission("{}", keyed())]))
+            for _ in range(10)
+        ]
+        # Large ones go alone from the beginning.
+        large = {"a": "x" * 100_000}
+        waiting += [asyncio.create_task(db.insert_pending_job(large, keyed())) for _ in range(10)]
+        await until_waiting(observer, holder)
+        blocked = "select count(*) from pg_stat_activity where $1 = any (pg_blocking_pids(pid))"
+        most = WAITING_PLACES + BATCH_PLACES
+
+        async def have_tried() -> bool:
+            return len(db._waiting_places._waiters or ()) == 40 - WAITING_PLACES
+
+        await eventually(have_tried, "those who are alone have made their first try")
+        for _ in range(10):
+            async with asyncio.timeout(1.0):
+                await db.ping()
+                await db.insert_pending_job({})
+                await db.insert_pending_job({}, keyed(new_id()))
+            assert await observer.fetchval(blocked, holder.get_server_pid()) <= most
+        assert not any(task.done() for task in waiting)
+
+        await holder.execute("commit")
+        answers = await asyncio.gather(*waiting)
+
+    assert {a if isinstance(a, str) else a.job_ids[0] for a in answers} == {theirs}
 
 
 # -- lost answers -----------------------------------------------------------------------------

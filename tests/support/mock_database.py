@@ -130,7 +130,9 @@ class MockDatabase(MockFollowing):
         await self._called("insert_pending_job")
         return new_id()
 
-    async def insert_pending_jobs(self, submissions: Sequence[Submission]) -> BatchReceipt:
+    async def insert_pending_jobs(
+        self, submissions: Sequence[Submission], *, key: str | None = None
+    ) -> BatchReceipt:
         raise NotImplementedError
 
     async def get_batch(self, batch_id: str) -> Batch:
@@ -354,7 +356,7 @@ class MockDatabase(MockFollowing):
         raise NotImplementedError
 
     async def list_deliveries(
-        self, webhook_id: str, limit: int, before: str | None = None
+        self, webhook_id: str, limit: int, before: tuple[datetime, str] | None = None
     ) -> list[Delivery]:
         raise NotImplementedError
 

@@ -224,3 +224,21 @@ async def test_the_content_type_has_to_fit(content_type: str, status: int) -> No
     with pytest.raises(Problem) as caught:
         await read(BODY, content_type)
     assert caught.value.status_code == status
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        b"name=file; filename*=undefined''x",
+        b"name=file; filename*=idna''x",
+        b"name=file; filename*=a; filename*0=b",
+        b"name*=x; name*0=y",
+        b"name=file; filename*" + b"9" * 5_000 + b"=a",
+        b"name=file; filename*=\x00''a",
+    ],
+)
+def test_headers_that_the_standard_library_trips_over_are_refused(parameters: bytes) -> None:
+    body = b"--b0\r\nContent-Disposition: form-data; " + parameters + b"\r\n\r\nx" + END
+
+    with pytest.raises(FormError):
+        parts_of([body])

@@ -34,15 +34,21 @@ class Submitting(Protocol):
         other.
         """
 
-    async def insert_pending_jobs(self, submissions: Sequence[Submission]) -> BatchReceipt:
+    async def insert_pending_jobs(
+        self, submissions: Sequence[Submission], *, key: str | None = None
+    ) -> BatchReceipt:
         """Store several jobs as one batch, all or none, then wake schedulers if one is due.
 
         A job whose key made one before stays what it is, in the batch that it belongs to.
 
         Args:
             submissions: 1 to MAX_BATCH_ROWS, payloads of MAX_BATCH_BYTES in all.
+            key: of the batch as a whole; the submissions then have keys after `part_key` and one
+                fingerprint. It is theirs as long as one of the jobs is there, and all of them are
+                found or none is stored.
 
         Raises as `insert_pending_job`; pointers and errors say which submission by its index.
+            BatchPartlyDeletedError: the batch of this key was stored before and is not whole now.
         """
 
     async def get_batch(self, batch_id: str) -> Batch:

@@ -4,6 +4,7 @@ A delivery exists from the transaction on that ends its job: neither is without 
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from app.domain.webhooks import Delivery, DueDelivery, Replay, TryEnded, Webhook
@@ -31,12 +32,12 @@ class WebhookStore(Protocol):
         """Forget the endpoint and its deliveries; False if unknown."""
 
     async def list_deliveries(
-        self, webhook_id: str, limit: int, before: str | None = None
+        self, webhook_id: str, limit: int, before: tuple[datetime, str] | None = None
     ) -> list[Delivery]:
         """Deliveries to an endpoint, the newest first.
 
         Args:
-            before: id of a delivery; only older ones. Nothing is older than an unknown one.
+            before: when a delivery was made and its id; only older ones. It may be gone by now.
         """
 
     async def replay_delivery(self, delivery_id: str) -> Replay | None:

@@ -137,6 +137,18 @@ class PostgresCalls:
         async with self._borrowed() as connection:
             return await connection.fetchrow(STATEMENTS[name].sql, *arguments)
 
+    async def _fetch_row_again(self, name: str, *arguments: object) -> asyncpg.Record | None:
+        """As `_fetch_row`, once more where a deadlock made it the loser.
+
+        For deletions that cascade: two of them may meet in the rows below, each in its own order.
+        """
+        try:
+            return await self._fetch_row(name, *arguments)
+        except DatabaseUnavailableError as error:
+            if not isinstance(error.__cause__, asyncpg.DeadlockDetectedError):
+                raise
+        return await self._fetch_row(name, *arguments)
+
     async def _fetch_all(self, name: str, *arguments: object) -> list[asyncpg.Record]:
         async with self._borrowed() as connection:
             return await connection.fetch(STATEMENTS[name].sql, *arguments)

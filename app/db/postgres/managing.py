@@ -18,6 +18,7 @@ from app.domain.errors import (
     IllegalTransitionError,
     NodeGoneError,
     NodeNotFoundError,
+    SearchTooLongError,
 )
 from app.domain.jobs import TERMINAL_STATUSES, JobStatus, WakeUp
 from app.domain.json_values import check_storable
@@ -97,6 +98,7 @@ class PostgresManaging(PostgresCalls):
     async def _search(self, composed: tuple[str, list[Any]]) -> list[asyncpg.Record]:
         """The rows of a search, which the server itself ends when it takes too long."""
         sql, arguments = composed
+        rows = None
         async with self._borrowed() as connection:
             try:
                 await connection.execute(
@@ -106,9 +108,13 @@ class PostgresManaging(PostgresCalls):
                 )
                 rows = await connection.fetch(sql, *arguments)
                 await connection.execute("commit")
+            except asyncpg.QueryCanceledError:
+                await connection.execute("rollback")
             except asyncpg.PostgresError:
                 connection.terminate()
                 raise
+        if rows is None:
+            raise SearchTooLongError(SEARCH_SECONDS)
         return rows
 
     # -- acting on jobs -----------------------------------------------------------------------
@@ -116,7 +122,7 @@ class PostgresManaging(PostgresCalls):
     async def delete_job(self, job_id: str) -> None:
         """See DBInterface."""
         for _ in range(_TRIES):
-            if await self._fetch_row("delete_job", job_uuid(job_id)) is not None:
+            if await self._fetch_row_again("delete_job", job_uuid(job_id)) is not None:
                 return
             status = await self._get_status(job_id)
             if not status.is_terminal:

@@ -23,26 +23,37 @@ from app.db.postgres.connections import CLOSE_SECONDS, unavailable_errors
 from app.db.postgres.statements import STATEMENTS
 from app.domain.errors import (
     BatchNotFoundError,
+    BatchPartlyDeletedError,
     DatabaseUnavailableError,
     DatasetNotFoundError,
+    HaulageError,
     IdempotencyKeyReusedError,
     InvalidJsonError,
     TooLargeError,
 )
 from app.domain.jobs import MAX_METADATA_BYTES, MAX_PAYLOAD_BYTES, JobOptions, WakeUp
-from app.domain.json_values import check_size, check_storable, dump_storable
+from app.domain.json_values import check_size, check_storable, dump_field, dump_storable
 from app.domain.submissions import (
     MAX_BATCH_BYTES,
     MAX_BATCH_ROWS,
     Batch,
     BatchReceipt,
     Submission,
+    part_key,
 )
 
 # For a whole batch; each statement of it has the server's time-out to itself.
 BATCH_SECONDS: Final = 30.0
 # How long the members of a group wait for a rival of one of them.
 GROUP_LOCK_TIMEOUT: Final = "250ms"
+# One that is alone with its rival tries shortly at first, so that many of them at once do not use
+# up the connections, then again and again in one of a few places, which they take by turns.
+FIRST_LOCK_TIMEOUT: Final = "50ms"
+WAITING_LOCK_TIMEOUT: Final = "500ms"
+WAITING_PLACES: Final = 2
+# Batches at once; one that meets a rival gives its place to the next one.
+BATCH_PLACES: Final = 3
+BATCH_LOCK_TIMEOUT: Final = "1s"
 
 # What one statement of a batch takes: encoding it is done on the event loop.
 STATEMENT_ROWS: Final = 200
@@ -108,6 +119,8 @@ class PostgresSubmitting(PostgresCalls):
         )
         self._default_pipeline = default_pipeline
         self._groups: Grouping[_Row, UUID] = Grouping(self._store)
+        self._waiting_places = asyncio.Semaphore(WAITING_PLACES)
+        self._batch_places = asyncio.Semaphore(BATCH_PLACES)
 
     async def close(self) -> None:
         """See DBInterface."""
@@ -124,7 +137,9 @@ class PostgresSubmitting(PostgresCalls):
             async with unavailable_errors(), asyncio.timeout(self._command_timeout_seconds):
                 return str(await self._groups.submit(row, len(row.payload)))
 
-    async def insert_pending_jobs(self, submissions: Sequence[Submission]) -> BatchReceipt:
+    async def insert_pending_jobs(
+        self, submissions: Sequence[Submission], *, key: str | None = None
+    ) -> BatchReceipt:
         """See DBInterface."""
         if not 1 <= len(submissions) <= MAX_BATCH_ROWS:
             raise ValueError(f"{len(submissions)} submissions; 1 to {MAX_BATCH_ROWS} are a batch")
@@ -135,7 +150,7 @@ class PostgresSubmitting(PostgresCalls):
                 found = await _tried(
                     _INSERT_TRIES,
                     self._command_timeout_seconds,
-                    lambda: self._store_batch(rows, batch_id),
+                    lambda: self._store_batch_in_turn(rows, batch_id, key),
                 )
         self._wake_for_due(rows, found)
         batches = {one.batch_id for one in found}
@@ -160,32 +175,58 @@ class PostgresSubmitting(PostgresCalls):
     async def _store(self, rows: Sequence[_Row]) -> list[UUID | Exception]:
         """The jobs of a group, or why not; one that is alone is tried twice."""
 
-        async def store() -> list[_Settled]:
+        async def store(lock_timeout: str | None) -> list[_Settled]:
             async with self._borrowed() as connection:
-                lock_timeout = None if len(rows) == 1 else GROUP_LOCK_TIMEOUT
                 return await _settle(connection, rows, lock_timeout=lock_timeout)
 
+        async def store_alone() -> list[_Settled]:
+            if rows[0].key is None:
+                return await store(None)
+            try:
+                return await store(FIRST_LOCK_TIMEOUT)
+            except DatabaseUnavailableError as error:
+                if not _is_held(error):
+                    raise
+            return await _in_turn(self._waiting_places, lambda: store(WAITING_LOCK_TIMEOUT))
+
         async with unavailable_errors(), asyncio.timeout(self._command_timeout_seconds):
-            tries = _INSERT_TRIES if len(rows) == 1 else 1
-            settled = await _tried(tries, self._command_timeout_seconds, store)
+            if len(rows) == 1:
+                settled = await _tried(_INSERT_TRIES, self._command_timeout_seconds, store_alone)
+            else:
+                settled = await store(GROUP_LOCK_TIMEOUT)
         self._wake_for_due(rows, settled)
         return [one.id if isinstance(one, _Found) else one for one in settled]
 
-    async def _store_batch(self, rows: Sequence[_Row], batch_id: UUID) -> list[_Found]:
+    async def _store_batch_in_turn(
+        self, rows: Sequence[_Row], batch_id: UUID, key: str | None
+    ) -> list[_Found]:
+        return await _in_turn(self._batch_places, lambda: self._store_batch(rows, batch_id, key))
+
+    async def _store_batch(
+        self, rows: Sequence[_Row], batch_id: UUID, key: str | None
+    ) -> list[_Found]:
         settled: dict[UUID, _Settled] = {}
         async with self._borrowed(BATCH_SECONDS) as connection:
             try:
                 await connection.execute("begin")
                 for some in _statements(rows):
-                    found = await _settle(connection, some, batch_id=batch_id)
+                    found = await _settle(
+                        connection, some, batch_id=batch_id, lock_timeout=BATCH_LOCK_TIMEOUT
+                    )
                     settled.update(zip((row.id for row in some), found, strict=True))
                 is_whole = all(isinstance(one, _Found) for one in settled.values())
-                await connection.execute("commit" if is_whole else "rollback")
+                refusal = await _refusal(connection, rows, key) if key and is_whole else None
+                await connection.execute("commit" if is_whole and not refusal else "rollback")
+            except asyncpg.LockNotAvailableError:
+                await connection.execute("rollback")
+                raise
             except asyncpg.PostgresError:
                 # As `_borrowed` does after every other error: the server rolls back what its client
                 # left, and asking it to could wait for long.
                 connection.terminate()
                 raise
+        if refusal is not None:
+            raise refusal
         return list(_all_found(settled[row.id] for row in rows))
 
     def _wake_for_due(self, rows: Iterable[_Row], settled: Iterable[_Settled]) -> None:
@@ -217,12 +258,13 @@ class PostgresSubmitting(PostgresCalls):
             text = check_size(payload, "payload", MAX_PAYLOAD_BYTES)
         else:
             text = dump_storable(payload, "payload", MAX_PAYLOAD_BYTES)
+        # Bounded before anything walks their values, which takes seconds where they are large.
+        tags = dump_field(options.tags, "tags", MAX_METADATA_BYTES)
+        metadata = dump_field(dict(options.metadata), "metadata", MAX_METADATA_BYTES)
         check_storable(
             {
                 "pipeline": options.pipeline,
                 "queue": options.queue,
-                "tags": options.tags,
-                "metadata": dict(options.metadata),
                 "submitted_by": options.submitted_by,
                 "idempotency_key": options.idempotency_key,
             }
@@ -239,8 +281,8 @@ class PostgresSubmitting(PostgresCalls):
             options.limits.start_timeout_seconds,
             options.limits.stall_seconds,
             options.limits.memory_limit_bytes,
-            dump_storable(options.tags, "tags", MAX_METADATA_BYTES),
-            dump_storable(dict(options.metadata), "metadata", MAX_METADATA_BYTES),
+            tags,
+            metadata,
             submitter,
             options.idempotency_key,
             options.fingerprint,
@@ -305,6 +347,28 @@ async def _jobs_by_key(
     return {(job["submitted_by"], job["idempotency_key"]): job for job in found}
 
 
+async def _refusal(
+    connection: "PoolConnectionProxy[asyncpg.Record]", rows: Sequence[_Row], key: str
+) -> HaulageError | None:
+    """Why these rows, which are stored by now, cannot be the batch of this key.
+
+    A batch from before is known by any of its jobs, also where those that these rows would meet
+    were deleted.
+    """
+    [submitter] = {row.key[0] for row in rows if row.key is not None}
+    parts = ((submitter, part_key(key, index)) for index in range(MAX_BATCH_ROWS))
+    ours = {row.id for row in rows}
+    known = [
+        job for job in (await _jobs_by_key(connection, parts)).values() if job["id"] not in ours
+    ]
+    for job in known:
+        if job["payload_hash"] != rows[0].fingerprint:
+            return IdempotencyKeyReusedError(key, str(job["id"]))
+    if known and len(known) < len(rows):
+        return BatchPartlyDeletedError(key, len(rows) - len(known))
+    return None
+
+
 def _claimed_by(row: _Row, job: asyncpg.Record) -> _Settled:
     if row.fingerprint is None or row.fingerprint == job["payload_hash"]:
         return _Found(job["id"], job["batch_id"])
@@ -329,6 +393,22 @@ def _statements(rows: Sequence[_Row]) -> Iterator[list[_Row]]:
             some, size_bytes = [], len(row.payload)
         some.append(row)
     yield some
+
+
+async def _in_turn(places: asyncio.Semaphore, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    """What `call` returns, made again while others hold a key; until somebody ends it."""
+    while True:
+        async with places:
+            try:
+                return await call()
+            except DatabaseUnavailableError as error:
+                if not _is_held(error):
+                    raise
+
+
+def _is_held(error: DatabaseUnavailableError) -> bool:
+    """Whether somebody else's open transaction was in the way."""
+    return isinstance(error.__cause__, asyncpg.LockNotAvailableError)
 
 
 async def _tried(tries: int, seconds: float, call: Callable[[], Awaitable[_Answer]]) -> _Answer:

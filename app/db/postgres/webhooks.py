@@ -1,6 +1,7 @@
 """Webhook endpoints and their deliveries in PostgreSQL; it sends nothing."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
 from app.db.ids import as_uuid, new_id
@@ -38,14 +39,17 @@ class PostgresWebhooks(PostgresCalls):
 
     async def delete_webhook(self, webhook_id: str) -> bool:
         """See WebhookStore."""
-        return await self._fetch_row("delete_webhook", as_uuid(webhook_id)) is not None
+        return await self._fetch_row_again("delete_webhook", as_uuid(webhook_id)) is not None
 
     async def list_deliveries(
-        self, webhook_id: str, limit: int, before: str | None = None
+        self, webhook_id: str, limit: int, before: tuple[datetime, str] | None = None
     ) -> list[Delivery]:
         """See WebhookStore."""
-        after = None if before is None else as_uuid(before) or UUID(int=0)
-        return await self._fetch_as(Delivery, "list_deliveries", as_uuid(webhook_id), limit, after)
+        created_at, delivery_id = before or (None, None)
+        last = None if delivery_id is None else UUID(delivery_id)
+        return await self._fetch_as(
+            Delivery, "list_deliveries", as_uuid(webhook_id), limit, created_at, last
+        )
 
     async def replay_delivery(self, delivery_id: str) -> Replay | None:
         """See WebhookStore."""

@@ -39,18 +39,13 @@ select 1 as found from disabled;
 delete from haulage.webhooks where id = $1 returning 1 as found;
 
 -- name: list_deliveries
--- At most $2 deliveries to endpoint $1 that are older than delivery $3, where that is not null.
+-- At most $2 deliveries to endpoint $1, only those older than instant $3 and id $4 where not null.
 select
     id::text as id, webhook_id::text as webhook_id, job_id::text as job_id, event, status,
     attempt, next_at, delivered_at, last_status_code, last_error, created_at
 from haulage.webhook_deliveries
 where webhook_id = $1
-  and (
-      $3::uuid is null
-      or (created_at, id) < (
-          select b.created_at, b.id from haulage.webhook_deliveries b where b.id = $3
-      )
-  )
+  and ($3::timestamptz is null or (created_at, id) < ($3, $4::uuid))
 order by created_at desc, id desc
 limit $2;
 
