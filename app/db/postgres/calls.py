@@ -6,7 +6,7 @@ What an adapter of this store is built on: it knows connections, no jobs.
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -28,6 +28,8 @@ from app.domain.errors import (
     LeaseLostError,
 )
 from app.domain.jobs import Claim, WakeUp
+
+DEADLOCK_PAUSE_SECONDS: Final = 0.2
 
 _Row = TypeVar("_Row")
 
@@ -137,6 +139,8 @@ class PostgresCalls:
         except DatabaseUnavailableError as error:
             if not isinstance(error.__cause__, asyncpg.DeadlockDetectedError):
                 raise
+        # The winner goes on first: at once both would meet again.
+        await asyncio.sleep(DEADLOCK_PAUSE_SECONDS)
         return await self._fetch_row(name, *arguments)
 
     async def _fetch_all(self, name: str, *arguments: object) -> list[asyncpg.Record]:
