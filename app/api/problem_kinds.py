@@ -13,6 +13,7 @@ KINDS: Final[tuple[tuple[str, tuple[int, ...], str], ...]] = (
     ("broken-off", (400,), "the client went in the middle of its upload"),
     ("bad-request", (400,), "the request cannot be read"),
     ("bad-http", (400,), "not HTTP/1.1"),
+    ("bad-path", (400,), "the path has control characters"),
     ("no-key", (401,), "no API key, an unknown or a revoked one"),
     ("missing-scope", (403,), "the key does not allow this, or the job is somebody else's"),
     ("cross-origin", (403,), "a page of another origin without a key"),
@@ -35,6 +36,7 @@ KINDS: Final[tuple[tuple[str, tuple[int, ...], str], ...]] = (
     ("dataset-in-use", (409,), "a job that has not ended names it"),
     ("too-many-webhooks", (409,), "there are 100 endpoints"),
     ("still-pending", (409,), "a delivery that has not ended cannot be replayed"),
+    ("switched-off", (409,), "nothing is replayed to an endpoint that is told nothing"),
     ("job-deleted", (410,), "the job was deleted, by somebody or for its age"),
     ("too-large", (413,), "body, payload, metadata or file exceed their bound"),
     ("too-long-url", (414,), "path and query exceed 8 KiB"),
@@ -65,5 +67,6 @@ KINDS: Final[tuple[tuple[str, tuple[int, ...], str], ...]] = (
     ("stopping", (503,), "the process ends; another one answers"),
     ("not-ready", (503,), "the process has not started, or is about to stop"),
     ("wrong-schema", (503,), "the database's schema is of another version"),
+    ("no-space", (503,), "there is no room on the disk for temporary files"),
     ("stuck", (503,), "the scheduler does not run as it should"),
 )

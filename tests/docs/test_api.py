@@ -97,7 +97,10 @@ def test_headers_of_refusals_are_documented(status: str, header: str) -> None:
 
 
 def test_a_submission_tells_what_room_the_caps_leave() -> None:
-    submissions = [(n, o) for n, o in operations() if "429" in o["responses"]]
+    # Uploads have a cap of another kind: there is nothing that waits of them.
+    submissions = [
+        (n, o) for n, o in operations() if "429" in o["responses"] and n != "POST /datasets"
+    ]
     assert len(submissions) == 4
     for name, operation in submissions:
         [answer] = [a for status, a in operation["responses"].items() if status.startswith("2")]

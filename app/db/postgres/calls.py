@@ -32,6 +32,7 @@ from app.domain.jobs import Claim, WakeUp
 
 # Of a call's time: whoever waits so long without a word from the server takes it for silent.
 SILENCE_SHARE: Final = 0.5
+DEADLOCK_PAUSE_SECONDS: Final = 0.2
 
 _Row = TypeVar("_Row")
 
@@ -147,6 +148,8 @@ class PostgresCalls:
         except DatabaseUnavailableError as error:
             if not isinstance(error.__cause__, asyncpg.DeadlockDetectedError):
                 raise
+        # The winner goes on first: at once both would meet again.
+        await asyncio.sleep(DEADLOCK_PAUSE_SECONDS)
         return await self._fetch_row(name, *arguments)
 
     async def _fetch_all(self, name: str, *arguments: object) -> list[asyncpg.Record]:
