@@ -85,6 +85,6 @@ def _corrected(document: dict[str, Any]) -> dict[str, Any]:
             unprocessable = operation["responses"].get("422", {})
             if "HTTPValidationError" in str(unprocessable):
                 del operation["responses"]["422"]
-    refusals = problems(401, 403, 414, 421, 431, 503)
+    refusals = problems(400, 401, 403, 414, 421, 431, 503)
     describe_security(document, {str(status): told for status, told in refusals.items()})
     return document

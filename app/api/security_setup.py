@@ -60,7 +60,7 @@ def describe_security(document: dict[str, Any], problems: dict[str, dict[str, An
     """Add the key, each operation's scope and what a request without it is answered.
 
     Args:
-        problems: by status, the responses 401, 403, 414, 421, 431 and 503.
+        problems: by status, the responses 400, 401, 403, 414, 421, 431 and 503.
     """
     document["components"]["securitySchemes"] = {
         _KEY: {
@@ -72,7 +72,8 @@ def describe_security(document: dict[str, Any], problems: dict[str, dict[str, An
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             answers = operation["responses"]
-            for status in ("414", "431"):
+            # Of a path with control characters, a long URL, large headers.
+            for status in ("400", "414", "431"):
                 answers.setdefault(status, problems[status])
             if path in HEALTH:
                 continue
