@@ -292,11 +292,14 @@ class FakeLLM:
                 writer.write(bytes([byte]))
                 await writer.drain()
                 await asyncio.sleep(behaviour.pause_seconds)
+            with self._news:
+                call.is_finished = code == 200
         else:
+            # Before the client can have it, who may look at once.
+            with self._news:
+                call.is_finished = code == 200
             writer.write(message)
             await writer.drain()
-        with self._news:
-            call.is_finished = code == 200
         return True
 
     def _response(

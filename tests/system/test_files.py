@@ -75,7 +75,7 @@ def test_a_file_is_given_up_when_its_client_has_gone(start: Start, database_url:
                 wait_until(lambda: is_storing(database_url), "a file that is being stored")
                 break_off(connection)
             wait_until(lambda: not descendants(service.pid), "end of the process")
-            assert temporary_files(service) == 0
+            wait_until(lambda: temporary_files(service) == 0, "end of the file")
         wait_until(lambda: not our_pids(database_url, "haulage-aside"), "end of its session")
 
         assert rows(database_url, "select from haulage.datasets") == []
