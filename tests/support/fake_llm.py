@@ -299,7 +299,12 @@ class FakeLLM:
             with self._news:
                 call.is_finished = code == 200
             writer.write(message)
-            await writer.drain()
+            try:
+                await writer.drain()
+            except ConnectionError:
+                with self._news:
+                    call.is_finished = False  # it has gone
+                raise
         return True
 
     def _response(
