@@ -36,6 +36,19 @@ _QUERIES = {
         from pg_proc p join pg_namespace n on n.oid = p.pronamespace
         where n.nspname !~ '^(pg_|information_schema)'
     """,
+    "comment": """
+        select n.nspname, c.relname, d.objsubid, d.description
+        from pg_description d
+        join pg_class c on c.oid = d.objoid and d.classoid = 'pg_class'::regclass
+        join pg_namespace n on n.oid = c.relnamespace
+        where n.nspname !~ '^(pg_|information_schema)'
+        union all
+        select n.nspname, p.proname, 0, d.description
+        from pg_description d
+        join pg_proc p on p.oid = d.objoid and d.classoid = 'pg_proc'::regclass
+        join pg_namespace n on n.oid = p.pronamespace
+        where n.nspname !~ '^(pg_|information_schema)'
+    """,
     "type": """
         select n.nspname, t.typname, t.typtype::text
         from pg_type t join pg_namespace n on n.oid = t.typnamespace
@@ -45,7 +58,7 @@ _QUERIES = {
 
 
 async def schema_of(url: str) -> list[str]:
-    """One line for each column, constraint, index, table, view, routine and type of ours."""
+    """A line for each column, constraint, index, table, view, routine, type and comment of ours."""
     connection = await asyncpg.connect(url)
     try:
         lines = [
