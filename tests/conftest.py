@@ -1,4 +1,4 @@
-"""One PostgreSQL server per session, a database of its own per test, and nothing left behind."""
+"""One server of each kind per session, a fresh database per test, and nothing left behind."""
 
 import asyncio
 import multiprocessing
@@ -6,24 +6,31 @@ import os
 from collections.abc import AsyncGenerator, Generator, Iterator
 
 import pytest
+from support import mongo
+from support.mongo import MongoDatabase, MongoServer
 from support.postgres import SETTING, PostgresServer, PostgresSource, choose_source
 
 from app.db import migrate
+from app.db.mongo import upgrading
 from app.db.urls import DatabaseURL
 
+_SETTINGS = (SETTING, mongo.SETTING)
 _SOURCE = pytest.StashKey[PostgresSource]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # Settings of the person who runs the tests must not steer them.
     for name in list(os.environ):
-        if name == "DATABASE_URL" or (name.startswith("HAULAGE_") and name != SETTING):
+        if name == "DATABASE_URL" or (name.startswith("HAULAGE_") and name not in _SETTINGS):
             del os.environ[name]
     config.stash[_SOURCE] = choose_source()
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    return f"PostgreSQL for tests: {config.stash[_SOURCE].label}"
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return [
+        f"PostgreSQL for tests: {config.stash[_SOURCE].label}",
+        f"MongoDB for tests: {mongo.source()}",
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +64,34 @@ async def empty_database_url(postgres_server: PostgresServer) -> AsyncGenerator[
     url = await postgres_server.create_database()
     yield url
     await postgres_server.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def mongo_server() -> Iterator[MongoServer]:
+    with mongo.running() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def upgraded_mongo(mongo_server: MongoServer) -> Iterator[MongoDatabase]:
+    """A database with the newest indexes, which take a second and a half to make."""
+    with mongo_server.database() as database:
+        upgrading.upgrade(database.url)
+        yield database
+
+
+@pytest.fixture
+def mongo_database_url(upgraded_mongo: MongoDatabase) -> Iterator[str]:
+    """A database with the newest indexes and nothing else in it."""
+    yield upgraded_mongo.url
+    upgraded_mongo.empty()
+
+
+@pytest.fixture
+def empty_mongo_url(mongo_server: MongoServer) -> Iterator[str]:
+    """A database that does not exist yet."""
+    with mongo_server.database() as database:
+        yield database.url
 
 
 @pytest.fixture(autouse=True)

@@ -3,11 +3,12 @@
 from collections.abc import AsyncGenerator
 
 import pytest
+from contract.mongo_store import MongoStore
 from contract.stores import PostgresStore, Store
 
 from app.db.interface import DBInterface
 
-STORES = ("postgres",)
+STORES = ("postgres", "mongo")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,5 +34,12 @@ def db(store: Store) -> DBInterface:
 @pytest.fixture
 async def postgres_store(database_url: str) -> AsyncGenerator[PostgresStore, None]:
     store = PostgresStore(database_url)
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def mongo_store(mongo_database_url: str) -> AsyncGenerator[MongoStore, None]:
+    store = MongoStore(mongo_database_url)
     yield store
     await store.close()

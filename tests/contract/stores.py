@@ -1,12 +1,13 @@
 """Stores as the contract sees them: adapters to ask, and what happens behind their backs.
 
-A new adapter becomes a class here and a name in `conftest.STORES`. What it cannot do it leaves out
-of its capabilities; only tests that ask for those are skipped.
+A new adapter becomes a class like the one here and a name in `conftest.STORES`. What it cannot do
+it leaves out of its capabilities; only tests that ask for those are skipped.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import ModuleType
 from typing import Any, Final, Protocol
 from uuid import UUID
 
@@ -14,6 +15,7 @@ import asyncpg
 from support.waiting import eventually
 
 from app.db.interface import DBInterface
+from app.db.postgres import managing, reads
 from app.db.postgres.adapter import PostgresJobsDB
 from app.db.postgres.listener import CHANNELS
 from app.db.postgres.statements import STATEMENTS
@@ -41,6 +43,10 @@ class Store(Protocol):
 
     name: str
     capabilities: frozenset[str]
+    # Names of what an ended job with everything that a job can have leaves beside its row.
+    belongings: frozenset[str]
+    # Modules of the adapter with the bounds of searches and changes of many.
+    bounded: tuple[ModuleType, ...]
 
     def connect(self, *, notify: bool = True) -> DBInterface:
         """Another adapter of this store, as another process would have it; closed by the store."""
@@ -96,6 +102,8 @@ class PostgresStore:
 
     name = "postgres"
     capabilities = frozenset({ROW_LOCKS, PAUSED_QUEUES, COUNTED_WAKE_UPS})
+    belongings = frozenset(BELONGINGS) - {"webhook_deliveries"}
+    bounded = (managing, reads)
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn

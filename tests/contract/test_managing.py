@@ -15,11 +15,10 @@ from contract.steps import (
     new_job,
     new_node,
 )
-from contract.stores import BELONGINGS, COUNTED_WAKE_UPS, ROW_LOCKS, Store
+from contract.stores import COUNTED_WAKE_UPS, ROW_LOCKS, Store
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
-from app.db.postgres import managing, reads
 from app.domain.errors import (
     IllegalTransitionError,
     InvalidJsonError,
@@ -70,6 +69,15 @@ async def ended(db: DBInterface, status: JobStatus, **options: Any) -> ClaimedJo
         case _:
             assert await db.finish_job(job.claim, decide(Cancelled(), job))
     return job
+
+
+def bound(monkeypatch: pytest.MonkeyPatch, store: Store, **bounds: int) -> None:
+    """Lower bounds wherever the store's adapter has them."""
+    for name, value in bounds.items():
+        having = [module for module in store.bounded if hasattr(module, name)]
+        assert having, name
+        for module in having:
+            monkeypatch.setattr(module, name, value)
 
 
 # -- lists ------------------------------------------------------------------------------------
@@ -203,9 +211,9 @@ async def test_only_the_latest_attempt_has_an_error_to_find(db: DBInterface) -> 
 
 
 async def test_a_search_looks_at_no_more_than_its_bound_and_goes_on_from_there(
-    db: DBInterface, monkeypatch: pytest.MonkeyPatch
+    store: Store, db: DBInterface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "MAX_LOOKED_AT", 4)
+    bound(monkeypatch, store, MAX_LOOKED_AT=4)
     rare = await new_job(db, pipeline="rare")
     for _ in range(9):
         await new_job(db, pipeline="common")
@@ -221,9 +229,9 @@ async def test_a_search_looks_at_no_more_than_its_bound_and_goes_on_from_there(
 
 
 async def test_what_an_index_answers_is_found_behind_any_number_of_others(
-    db: DBInterface, monkeypatch: pytest.MonkeyPatch
+    store: Store, db: DBInterface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "MAX_LOOKED_AT", 2)
+    bound(monkeypatch, store, MAX_LOOKED_AT=2)
     failed = await ended(db, JobStatus.FAILED)
     for _ in range(4):
         await ended(db, JobStatus.COMPLETED)
@@ -235,10 +243,9 @@ async def test_what_an_index_answers_is_found_behind_any_number_of_others(
 
 
 async def test_nothing_is_counted_beyond_the_bound(
-    db: DBInterface, monkeypatch: pytest.MonkeyPatch
+    store: Store, db: DBInterface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "MAX_COUNTED", 3)
-    monkeypatch.setattr(managing, "MAX_COUNTED", 3)
+    bound(monkeypatch, store, MAX_COUNTED=3)
     for _ in range(3):
         await new_job(db)
     assert await db.count_jobs(EVERYTHING) == JobCount(3, is_exact=True)
@@ -280,7 +287,7 @@ async def test_a_deleted_job_takes_everything_along_and_is_remembered(
     store: Store, db: DBInterface, status: JobStatus
 ) -> None:
     other, job = await ended(db, JobStatus.COMPLETED), await ended(db, status)
-    expected = set(BELONGINGS) - {"webhook_deliveries"}
+    expected = store.belongings
     assert await store.left_of(job.id) | {"job_results"} == expected
 
     await db.delete_job(job.id)
@@ -406,10 +413,9 @@ async def test_named_jobs_are_changed_and_strangers_among_them_passed_over(
 
 
 async def test_one_call_changes_a_bounded_number_and_says_how_many_are_left(
-    db: DBInterface, monkeypatch: pytest.MonkeyPatch
+    store: Store, db: DBInterface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(managing, "MAX_BULK", 5)
-    monkeypatch.setattr(managing, "MAX_PAGE", 2)
+    bound(monkeypatch, store, MAX_BULK=5, MAX_PAGE=2)
     for _ in range(12):
         await new_job(db)
 
@@ -424,9 +430,9 @@ async def test_one_call_changes_a_bounded_number_and_says_how_many_are_left(
 
 
 async def test_a_change_goes_on_behind_what_a_search_looks_at(
-    db: DBInterface, monkeypatch: pytest.MonkeyPatch
+    store: Store, db: DBInterface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "MAX_LOOKED_AT", 3)
+    bound(monkeypatch, store, MAX_LOOKED_AT=3)
     rare = [await new_job(db, pipeline="rare") for _ in range(4)]
     for _ in range(7):
         await new_job(db)
@@ -445,10 +451,11 @@ async def test_a_job_that_has_another_status_when_its_turn_comes_stays_as_it_is(
         job_id, asked = await new_job(db), JobStatus.PENDING
     else:
         job_id, asked = (await ended(db, JobStatus.CANCELLED)).id, JobStatus.CANCELLED
-    find = managing.PostgresManaging._find
+    adapter: Any = type(db)
+    find = adapter._find
 
     async def find_and_lose(*arguments: Any, **options: Any) -> JobPage:
-        page = await find(*arguments, **options)
+        page: JobPage = await find(*arguments, **options)
         if act == "retry_jobs":
             await meanwhile.retry_job(job_id)
         job = await meanwhile.claim_next_pending_job(node)
@@ -457,7 +464,7 @@ async def test_a_job_that_has_another_status_when_its_turn_comes_stays_as_it_is(
             assert await complete(meanwhile, job)
         return page
 
-    monkeypatch.setattr(managing.PostgresManaging, "_find", find_and_lose)
+    monkeypatch.setattr(adapter, "_find", find_and_lose)
 
     change = await getattr(db, act)(JobFilter(statuses=(asked,)))
 

@@ -1,0 +1,126 @@
+"""Following jobs in MongoDB, and pages of what attempts left behind. It only reads."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from app.db.mongo.calls import key_of
+from app.db.mongo.connections import Document
+from app.db.mongo.documents import events_of, progress_of, version_of
+from app.db.mongo.instants import instant
+from app.db.mongo.reading import MongoReading
+from app.domain.following import (
+    Checkpoint,
+    FollowCursor,
+    JobNews,
+    LogCursor,
+    StoredEvent,
+    StoredLine,
+)
+from app.domain.jobs import Attempt, JobStatus
+from app.domain.json_values import storable_text
+
+# It comes again in a moment: better than to hang on a connection that went silent.
+NEWS_TIMEOUT_SECONDS: Final = 5.0
+
+
+class MongoFollowing(MongoReading):
+    """The part of `DBInterface` about following."""
+
+    async def list_news(self, cursors: Sequence[FollowCursor], limit: int) -> list[JobNews]:
+        """See DBInterface."""
+        keys = sorted({key_of(cursor.job_id) for cursor in cursors})
+        async with self._bounded(NEWS_TIMEOUT_SECONDS):
+            found = self._collection("jobs").find({"_id": {"$in": keys}})
+            jobs = {job["_id"]: job async for job in found}
+            news = []
+            for place, cursor in enumerate(cursors):
+                job = jobs.get(key_of(cursor.job_id))
+                version = version_of(job)
+                if version == cursor.version:
+                    continue
+                news.append(
+                    JobNews(
+                        cursor=place,
+                        status=None if job is None else JobStatus(job["status"]),
+                        version=version,
+                        progress=None if job is None else progress_of(job["latest"] or {}),
+                        events=tuple(await self._events_after(job, cursor.after, limit)),
+                    )
+                )
+        return news
+
+    async def _events_after(
+        self, job: Document | None, after: int | None, limit: int
+    ) -> list[StoredEvent]:
+        """The job's events after this one, as of its document: later ones wait for a later look."""
+        if job is None or after is None:
+            return []
+        held = job["events"]
+        first_held = held[0]["id"] if held else job["last_event_id"] + 1
+        moved: list[Document] = []
+        if after < first_held - 1:
+            parts = self._collection("job_events").find(
+                {"job_id": job["_id"], "last_id": {"$gt": after}}
+            )
+            async for part in parts.sort([("last_id", 1)]):
+                moved += [event for event in part["events"] if event["id"] < first_held]
+                if len(moved) > limit + len(part["events"]):
+                    break
+        return events_of([event for event in moved + held if event["id"] > after][:limit])
+
+    async def list_lines(self, cursors: Sequence[LogCursor], limit: int) -> list[list[StoredLine]]:
+        """See DBInterface."""
+        pages = []
+        async with self._bounded(NEWS_TIMEOUT_SECONDS):
+            for cursor in cursors:
+                found = self._collection("job_logs").find(
+                    {
+                        "job_id": key_of(cursor.job_id),
+                        "id": {"$gt": cursor.after},
+                        "level": {"$gte": cursor.least_level},
+                    }
+                )
+                pages.append([_line(line) async for line in found.sort([("id", 1)]).limit(limit)])
+        return pages
+
+    async def find_log_tail(self, job_id: str, lines: int, least_level: int = 0) -> int:
+        """See DBInterface."""
+        async with self._bounded():
+            found = self._collection("job_logs").find(
+                {"job_id": key_of(job_id), "level": {"$gte": least_level}}, {"id": 1}
+            )
+            tail = [line async for line in found.sort([("id", -1)]).skip(lines).limit(1)]
+        return int(tail[0]["id"]) if tail else 0
+
+    async def list_attempts_after(self, job_id: str, claim_no: int, limit: int) -> list[Attempt]:
+        """See DBInterface."""
+        return await self._attempts_after(job_id, claim_no, limit)
+
+    async def list_checkpoints(self, job_id: str, after: str, limit: int) -> list[Checkpoint]:
+        """See DBInterface."""
+        async with self._bounded():
+            found = self._collection("job_checkpoints").find(
+                {"job_id": key_of(job_id), "n": 0, "stage": {"$gt": storable_text(after)}},
+                {"stage": 1, "claim_no": 1, "stored_bytes": 1, "saved_at": 1},
+            )
+            return [
+                Checkpoint(
+                    checkpoint["stage"],
+                    checkpoint["claim_no"],
+                    checkpoint["stored_bytes"],
+                    instant(checkpoint["saved_at"]),
+                )
+                async for checkpoint in found.sort([("stage", 1)]).limit(limit)
+            ]
+
+
+def _line(found: Document) -> StoredLine:
+    return StoredLine(
+        id=found["id"],
+        attempt=found["attempt"],
+        number=found["line_no"],
+        level=found["level"],
+        source=found["source"],
+        text=found["line"],
+        at=instant(found["at"]),
+    )
