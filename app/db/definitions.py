@@ -19,7 +19,27 @@ REPORTING: Final = "reporting"
 ORDER: Final = MappingProxyType(
     {
         # Whoever selects from another view comes after it.
-        "reporting": ("jobs",),
+        "reporting": (
+            "jobs",
+            "attempts",
+            "milestones",
+            "job_tags",
+            "llm_usage",
+            "hourly_throughput",
+            "daily_throughput",
+            "pipeline_latency_24h",
+            "pipeline_latency_7d",
+            "failure_rates",
+            "failures_grouped",
+            "submitter_use",
+            "queue_now",
+            "oldest_pending",
+            "running_now",
+            "retries",
+            "stuck_candidates",
+            "nodes",
+            "scaling",
+        ),
         "functions": (),
     }
 )
