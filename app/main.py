@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeVar
 
 from fastapi import FastAPI
 
+from app.api.intake import declares
 from app.api.security import Access
 from app.api.server import NoScheduler, WebServer
 from app.config import PIPELINE, Settings, load_settings
@@ -23,6 +24,7 @@ from app.db import migrate
 from app.db.interface import DBFactory, DBInterface
 from app.db.opening import Database, open_database
 from app.db.postgres.adapter import MAX_POOL_CONNECTIONS, PostgresJobsDB
+from app.db.postgres.announcing import announce_pipelines
 from app.db.postgres.budget import connections_left
 from app.db.urls import DatabaseURL
 from app.domain.errors import ConfigurationError
@@ -185,6 +187,14 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
                 revision = ensure_schema(database, settings, telemetry)
                 warn_of_few_connections(database.url, settings, role, telemetry)
             pipelines = _with_declarations(pipelines, probe, telemetry)
+        if database is not None:
+            announce_pipelines(
+                database.url,
+                pipelines.values(),
+                # A worker's own default counts for nobody: those who take requests have it.
+                default=None if role == "worker" else settings.pipeline,
+                with_dataset=[n for n, each in pipelines.items() if declares(each, "dataset")],
+            )
         manager = None
         if role != "api":
             manager = QueueManager(

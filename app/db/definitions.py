@@ -20,7 +20,7 @@ ORDER: Final = MappingProxyType(
     {
         # Whoever selects from another view comes after it.
         "reporting": ("jobs",),
-        "functions": (),
+        "functions": ("enqueue",),
     }
 )
 """Names of the files of each kind, in the order of their making."""

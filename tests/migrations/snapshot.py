@@ -32,7 +32,7 @@ _QUERIES = {
         where n.nspname !~ '^(pg_|information_schema)' and c.relkind <> 'c'
     """,
     "routine": """
-        select n.nspname, p.proname, pg_get_functiondef(p.oid)
+        select n.nspname, p.proname, pg_get_functiondef(p.oid), p.proacl::text
         from pg_proc p join pg_namespace n on n.oid = p.pronamespace
         where n.nspname !~ '^(pg_|information_schema)'
     """,
