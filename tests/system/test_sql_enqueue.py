@@ -1,6 +1,7 @@
 """Jobs that other programs submit by SQL: run at their commit, never after a rollback."""
 
 import asyncio
+import functools
 import os
 import statistics
 from datetime import datetime
@@ -40,6 +41,10 @@ async def rolled_back_job(url: str) -> str:
         await connection.close()
 
 
+def is_completed(url: str, job_id: str) -> bool:
+    return bool(job_row(url, job_id)["status"] == "completed")
+
+
 def test_a_committed_job_starts_without_a_poll_and_one_that_is_rolled_back_never_does(
     start: Start, database_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -49,10 +54,7 @@ def test_a_committed_job_starts_without_a_poll_and_one_that_is_rolled_back_never
         for _ in range(STARTS):
             never.append(asyncio.run(rolled_back_job(database_url)))
             job_id, committed_at = asyncio.run(committed_job(database_url))
-            wait_until(
-                lambda job_id=job_id: job_row(database_url, job_id)["status"] == "completed",
-                "end",
-            )
+            wait_until(functools.partial(is_completed, database_url, job_id), "end")
             [attempt] = attempts(database_url, job_id)
             seconds.append((attempt["started_at"] - committed_at).total_seconds())
 
