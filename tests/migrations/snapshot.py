@@ -1,5 +1,7 @@
 """A database's schema as plain lines that can be compared, straight from the catalogue."""
 
+from collections.abc import Iterator
+
 import asyncpg
 
 _QUERIES = {
@@ -69,3 +71,12 @@ async def schema_of(url: str) -> list[str]:
     finally:
         await connection.close()
     return sorted(lines)
+
+
+def as_psql_sends(script: str) -> Iterator[str]:
+    """Transactions whole, and one at a time what stands between them, as an index built beside."""
+    for piece in script.split("COMMIT;"):
+        between, begin, transaction = piece.partition("BEGIN;")
+        yield from filter(str.strip, between.split(";"))
+        if begin:
+            yield f"{begin}{transaction}COMMIT;"

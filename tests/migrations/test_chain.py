@@ -5,14 +5,13 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
 import pytest
 from alembic.config import Config
 from alembic.script import Script, ScriptDirectory
-from migrations.snapshot import schema_of
+from migrations.snapshot import as_psql_sends, schema_of
 
 from app.db import migrate
 from app.db.schema import metadata
@@ -212,7 +211,7 @@ async def test_the_offline_script_makes_the_same_schema(
     assert done.returncode == 0, done.stderr
     connection = await asyncpg.connect(empty_database_url)
     try:
-        for statements in _as_psql_sends(done.stdout):
+        for statements in as_psql_sends(done.stdout):
             await connection.execute(statements)
     finally:
         await connection.close()
@@ -238,15 +237,6 @@ async def test_an_index_whose_build_was_broken_off_is_built_again(database_url: 
 
     assert migrate.differences(url) is None
     assert await run(database_url, "select from pg_index where not indisvalid") == []
-
-
-def _as_psql_sends(script: str) -> Iterator[str]:
-    """Transactions whole, and one at a time what stands between them, as an index built beside."""
-    for piece in script.split("COMMIT;"):
-        between, begin, transaction = piece.partition("BEGIN;")
-        yield from filter(str.strip, between.split(";"))
-        if begin:
-            yield f"{begin}{transaction}COMMIT;"
 
 
 async def test_an_upgrade_can_be_called_from_a_running_event_loop(empty_database_url: str) -> None:
