@@ -2,15 +2,17 @@
 
 import asyncio
 from dataclasses import replace
+from uuid import uuid4
 
 import asyncpg
 import pytest
 from support.enqueueing import DEFAULT, REGISTRATIONS, announce, enqueue
 from support.sessions import until_waiting
 
-from app.db.postgres.announcing import announce_pipelines
+from app.config import load_settings
 from app.db.urls import DatabaseURL
-from app.domain.errors import DatabaseUnavailableError
+from app.main import announce as announce_to_database
+from app.telemetry import Event, Telemetry
 
 
 async def pipeline_of(observer: "asyncpg.Connection[asyncpg.Record]") -> str:
@@ -60,9 +62,32 @@ async def test_services_that_start_together_wait_for_each_other(
     assert await pipeline_of(observer) == "reading"
 
 
-async def test_a_database_that_is_away_is_unavailable() -> None:
-    url = DatabaseURL.parse("postgresql://127.0.0.1:1/db")
-    with pytest.raises(DatabaseUnavailableError):
+@pytest.mark.parametrize("fault", ["away", "no right"])
+async def test_a_service_starts_all_the_same_when_it_cannot_tell(
+    database_url: str,
+    observer: "asyncpg.Connection[asyncpg.Record]",
+    events: list[Event],
+    telemetry: Telemetry,
+    fault: str,
+) -> None:
+    url = DatabaseURL.parse(database_url)
+    role = f"haulage_test_{uuid4().hex}"
+    if fault == "away":
+        url = replace(url, hosts=(("127.0.0.1", 1),))
+    else:
+        await observer.execute(f"create role {role} login password 'x'")
+        await observer.execute(f"grant usage on schema haulage to {role}")
+        url = replace(url, user=role, password="x")
+    try:
+        settings = load_settings()
         await asyncio.to_thread(
-            announce_pipelines, url, REGISTRATIONS.values(), default=None, with_dataset=()
+            announce_to_database, url, settings, "serve", REGISTRATIONS, telemetry
         )
+    finally:
+        if fault != "away":
+            await observer.execute(f"drop owned by {role}; drop role {role}")
+
+    [event] = events
+    assert event.name == "pipelines.unannounced"
+    assert ("permission denied" in event.fields["reason"]) is (fault == "no right")
+    assert await observer.fetchval("select count(*) from haulage.pipelines") == 0

@@ -8,9 +8,12 @@ import asyncio
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
+import asyncpg
+
 from app.db.postgres.connections import connect, unavailable_errors
 from app.db.postgres.statements import STATEMENTS
 from app.db.urls import DatabaseURL
+from app.domain.errors import RoleError
 from app.domain.jobs import Registration
 
 
@@ -29,6 +32,7 @@ def announce_pipelines(
 
     Raises:
         DatabaseUnavailableError
+        RoleError: we may not write it.
     """
     columns = zip(
         *(
@@ -56,5 +60,7 @@ async def _announce(url: DatabaseURL, columns: list[list[object]], default: str 
         connection = await connect(url.asyncpg_dsn, "haulage-announce")
         try:
             await connection.execute(STATEMENTS["announce_pipelines"].sql, *columns, default)
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise RoleError(f"{error}, of the schema haulage") from error
         finally:
             connection.terminate()
