@@ -207,6 +207,53 @@ async def test_the_second_user_of_a_key_waits_for_the_first_ones_end(
     assert await count(observer) == (1, 1, 1)
 
 
+async def test_many_at_once_under_one_key_make_one_job(
+    database_url: str, observer: Connection
+) -> None:
+    async def submit() -> str:
+        connection = await asyncpg.connect(database_url)
+        try:
+            return await enqueue(connection, {"a": 1}, idempotency_key="k")
+        finally:
+            await connection.close()
+
+    answers = await asyncio.gather(*(submit() for _ in range(20)))
+
+    assert len(set(answers)) == 1
+    assert await count(observer) == (1, 1, 1)
+
+
+async def test_of_two_that_take_keys_in_opposite_orders_one_goes_on(
+    database_url: str, observer: Connection
+) -> None:
+    first = await asyncpg.connect(database_url)
+    second = await asyncpg.connect(database_url)
+    try:
+        for connection, key in ((first, "a"), (second, "b")):
+            await connection.execute("set deadlock_timeout = '50ms'; begin")
+            await enqueue(connection, {}, idempotency_key=key)
+        waiting = asyncio.create_task(enqueue(first, {}, idempotency_key="b"))
+        await until_waiting(observer, second)
+        ends = await asyncio.gather(waiting, _or_rolled_back(second, "a"), return_exceptions=True)
+        losers = [end for end in ends if isinstance(end, asyncpg.DeadlockDetectedError)]
+        assert len(losers) == 1
+        await first.execute("rollback" if ends[0] in losers else "commit")
+        await second.execute("rollback" if ends[1] in losers else "commit")
+    finally:
+        await first.close()
+        await second.close()
+    assert await count(observer) == (2, 2, 2)
+
+
+async def _or_rolled_back(connection: Connection, key: str) -> str:
+    """The job of a key; whoever cannot have it lets go of what it holds."""
+    try:
+        return await enqueue(connection, {}, idempotency_key=key)
+    except asyncpg.DeadlockDetectedError:
+        await connection.execute("rollback")
+        raise
+
+
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 async def test_a_request_and_a_transaction_under_one_key_make_one_job(
     database_url: str, db: PostgresJobsDB, observer: Connection, end: str
