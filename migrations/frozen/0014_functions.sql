@@ -44,7 +44,7 @@ begin
     metadata := coalesce(metadata, '{}');
     submitted_by := coalesce(submitted_by, '');
 
-    -- What holds for null as well, since comparing with it gives null, is left to `is false`.
+    -- A rule that comes out as null is about an argument that says nothing: it holds.
     select rule.argument, rule.expected into bad
     from (
         values
