@@ -1009,7 +1009,8 @@ cross join lateral (
                 with ordinality as warning
         ) as warnings
 ) as told
-where j.status = 'completed' and haulage.is_analysis(r.result);
+-- It always is; said so that the index of ended jobs gives the latest without the others.
+where j.status = 'completed' and j.finished_at is not null and haulage.is_analysis(r.result);
 
 comment on view reporting.analyses is
     'One row for each completed thematic analysis that is kept.';

@@ -2,12 +2,25 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 
 from app.db.ids import new_id
 
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+VIEWS = (
+    "analyses",
+    "themes",
+    "theme_quotes",
+    "responses",
+    "response_themes",
+    "theme_by_segment",
+    "theme_trend",
+    "insights",
+)
+"""Those about analyses."""
 BEGAN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 
 _KEEP = """
@@ -23,7 +36,7 @@ insert into haulage.job_results (job_id, claim_no, result) select id, 1, $6::jso
 
 
 async def keep(
-    connection: "asyncpg.Connection[asyncpg.Record]",
+    connection: Connection,
     result: Any,
     *,
     pipeline: str = "thematic",

@@ -1,41 +1,19 @@
 """What analysts read: every view about analyses says what the stored result says."""
 
-import json
 from collections import Counter
-from collections.abc import AsyncGenerator
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import asyncpg
 import pytest
-from postgres.test_claim_plan import nodes
-from reporting.kept import BEGAN, keep
+from reporting.kept import BEGAN, VIEWS, Connection, keep
 from support.analysis import HOSTILE, NAME, analysis
 from support.service import running
 from support.sql import rows
 from thematic.surveys import nhs_rows
 
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-VIEWS = (
-    "analyses",
-    "themes",
-    "theme_quotes",
-    "responses",
-    "response_themes",
-    "theme_by_segment",
-    "theme_trend",
-    "insights",
-)
 ANSWERS = 300
-
-
-@pytest.fixture
-async def connection(database_url: str) -> AsyncGenerator[Connection, None]:
-    connection = await asyncpg.connect(database_url)
-    yield connection
-    await connection.close()
 
 
 async def seen(connection: Connection, view: str, job_id: str) -> list[dict[str, Any]]:
@@ -338,55 +316,3 @@ async def test_what_an_earlier_life_of_a_job_left_is_no_analysis(
 
     for view in VIEWS:
         assert await connection.fetch(f"select from reporting.{view}") == []
-
-
-async def test_results_of_other_pipelines_are_not_unpacked_to_be_passed_over(
-    connection: Connection,
-) -> None:
-    for _ in range(300):
-        await keep(connection, {"rows": list(range(10))}, pipeline="others")
-    await keep(connection, analysis())
-    await connection.execute("analyze haulage.jobs, haulage.job_results")
-
-    for view in VIEWS:
-        plan = await planned(connection, f"table reporting.{view}")
-        of_results = [node for node in nodes(plan) if node.get("Relation Name") == "job_results"]
-        assert [node.get("Filter") for node in of_results] == [None], view
-        assert "job_results_analyses_idx" in json.dumps(plan), view
-
-
-@pytest.mark.parametrize("view", [view for view in VIEWS if view != "theme_trend"])
-async def test_one_analysis_is_found_by_its_id(connection: Connection, view: str) -> None:
-    await connection.execute(
-        "insert into haulage.jobs (id, pipeline, status)"
-        " select gen_random_uuid(), 'others', 'completed' from generate_series(1, 2000)"
-    )
-    for _ in range(50):
-        await keep(connection, analysis())
-    job_id = await keep(connection, analysis())
-    await connection.execute("analyze haulage.jobs, haulage.job_results")
-
-    query = f"select * from reporting.{view} where job_id = '{job_id}'"  # noqa: S608  our names
-    plan = await planned(connection, query, "analyze, ")
-
-    scans = [node for node in nodes(plan) if "Relation Name" in node]
-    assert {node["Relation Name"] for node in scans} == {"jobs", "job_results"}
-    assert [node["Actual Rows"] for node in scans] == [1, 1]
-    assert "Seq Scan" not in {node["Node Type"] for node in scans}
-
-
-async def test_the_trend_of_one_pipeline_leaves_others_alone(connection: Connection) -> None:
-    for n in range(50):
-        await keep(connection, analysis(), pipeline=f"p{n % 5}")
-
-    query = "select * from reporting.theme_trend where pipeline = 'p3'"
-    plan = await planned(connection, query, "analyze, ")
-
-    unpacked = [node for node in nodes(plan) if node.get("Function Name") == "jsonb_to_record"]
-    assert [node["Actual Loops"] for node in unpacked] == [10]
-
-
-async def planned(connection: Connection, query: str, options: str = "") -> dict[str, Any]:
-    found = await connection.fetchval(f"explain ({options}format json) {query}")
-    plan: dict[str, Any] = json.loads(found)[0]["Plan"]
-    return plan
