@@ -2,6 +2,7 @@
 
 import json
 import re
+import uuid
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
@@ -71,6 +72,32 @@ def test_there_are_twenty_worked_queries_over_reporting_alone() -> None:
     assert len(queries) == 20
     for query in queries:
         assert set(relations(query)) <= {"reporting"}, query
+
+
+async def test_a_query_that_answers_nothing_shows_nothing(
+    demo: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    with pytest.raises(ValueError, match="nothing is answered to: select 1 where false"):
+        await worked_queries.answer(demo, "select 1 where false")
+
+
+async def test_whoever_may_read_the_views_alone_can_ask_all_of_it(
+    demo: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    queries = worked_queries.queries(worked_queries.PAGE.read_text("utf-8"))
+    queries += [filled_in(target["rawSql"], "") for _, target in targets()]
+    role = f"reader_{uuid.uuid4().hex}"
+    await demo.execute(
+        f"create role {role}; grant usage on schema reporting to {role};"
+        f"grant select on all tables in schema reporting to {role}; set role {role}"
+    )
+    try:
+        for query in queries:
+            await demo.fetch(query)
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await demo.fetch("table haulage.job_results")
+    finally:
+        await demo.execute(f"reset role; drop owned by {role}; drop role {role}")
 
 
 def test_the_kept_analyses_are_of_the_present_recipe() -> None:
