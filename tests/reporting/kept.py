@@ -2,13 +2,11 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
-import asyncpg
+from reporting.rows import Session
 
 from app.db.ids import new_id
-
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 VIEWS = (
     "analyses",
@@ -36,7 +34,7 @@ insert into haulage.job_results (job_id, claim_no, result) select id, 1, $6::jso
 
 
 async def keep(
-    connection: Connection,
+    session: Session,
     result: Any,
     *,
     pipeline: str = "thematic",
@@ -45,7 +43,5 @@ async def keep(
 ) -> str:
     """Store a job that ended with this result; its id."""
     job_id = new_id()
-    await connection.execute(
-        _KEEP, job_id, pipeline, status, BEGAN, finished_at, json.dumps(result)
-    )
+    await session.execute(_KEEP, job_id, pipeline, status, BEGAN, finished_at, json.dumps(result))
     return job_id

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reporting.kept import BEGAN, VIEWS, Connection, keep
+from reporting.kept import BEGAN, VIEWS, keep
+from reporting.rows import Session
 from support.analysis import HOSTILE, NAME, analysis
 from support.service import running
 from support.sql import rows
@@ -16,9 +17,9 @@ from thematic.surveys import nhs_rows
 ANSWERS = 300
 
 
-async def seen(connection: Connection, view: str, job_id: str) -> list[dict[str, Any]]:
+async def seen(session: Session, view: str, job_id: str) -> list[dict[str, Any]]:
     """What a view has of one analysis, in the order of the result."""
-    found = await connection.fetch(f"table reporting.{view}")
+    found = await session.fetch(f"table reporting.{view}")
     return [dict(row) for row in found if str(row["job_id"]) == job_id]
 
 
@@ -109,10 +110,10 @@ def test_every_view_says_what_the_pipeline_found(database_url: str, tmp_path: Pa
     ]
 
 
-async def test_themes_have_their_words_stances_and_place(connection: Connection) -> None:
-    job_id = await keep(connection, with_edges())
+async def test_themes_have_their_words_stances_and_place(session: Session) -> None:
+    job_id = await keep(session, with_edges())
 
-    first, sub, second, empty = await seen(connection, "themes", job_id)
+    first, sub, second, empty = await seen(session, "themes", job_id)
 
     assert [row["position"] for row in (first, sub, second, empty)] == [1, 2, 3, 4]
     assert (first["name"], first["keywords"]) == (NAME, "wait, <long>")
@@ -125,11 +126,11 @@ async def test_themes_have_their_words_stances_and_place(connection: Connection)
     assert first["finished_at"] - BEGAN == timedelta(seconds=90)
 
 
-async def test_an_analysis_is_one_row_with_its_counts(connection: Connection) -> None:
+async def test_an_analysis_is_one_row_with_its_counts(session: Session) -> None:
     result = with_edges()
-    job_id = await keep(connection, result, pipeline="ours")
+    job_id = await keep(session, result, pipeline="ours")
 
-    [row] = await seen(connection, "analyses", job_id)
+    [row] = await seen(session, "analyses", job_id)
 
     assert (row["pipeline"], row["run_seconds"]) == ("ours", Decimal("90.000"))
     assert (row["rows"], row["analysed"], row["non_answers"]) == (8, 7, 1)
@@ -142,7 +143,7 @@ async def test_an_analysis_is_one_row_with_its_counts(connection: Connection) ->
 
 
 async def test_questions_of_several_columns_are_told_in_their_order(
-    connection: Connection,
+    session: Session,
 ) -> None:
     result = analysis()
     [asked] = result["input"]["questions"]
@@ -152,21 +153,21 @@ async def test_questions_of_several_columns_are_told_in_their_order(
         {**asked, "column": "notes", "question": None},
         {**asked, "column": "better", "question": "What was good?"},
     ]
-    job_id = await keep(connection, result)
+    job_id = await keep(session, result)
 
-    [row] = await seen(connection, "analyses", job_id)
+    [row] = await seen(session, "analyses", job_id)
 
     assert row["question"] == "What was bad? | What was good?"
     assert row["text_columns"] == "worse, notes, better"
 
 
 async def test_each_answer_has_its_first_theme_and_a_row_for_each_theme(
-    connection: Connection,
+    session: Session,
 ) -> None:
-    job_id = await keep(connection, with_edges())
+    job_id = await keep(session, with_edges())
 
-    responses = {row["response_id"]: row for row in await seen(connection, "responses", job_id)}
-    listed = await seen(connection, "response_themes", job_id)
+    responses = {row["response_id"]: row for row in await seen(session, "responses", job_id)}
+    listed = await seen(session, "response_themes", job_id)
 
     first = responses["1"]
     assert (first["theme_id"], first["theme"], first["themes"]) == ("T01", NAME, 2)
@@ -189,12 +190,12 @@ async def test_each_answer_has_its_first_theme_and_a_row_for_each_theme(
 
 
 async def test_quotes_and_insights_are_word_for_word_in_their_order(
-    connection: Connection,
+    session: Session,
 ) -> None:
-    job_id = await keep(connection, with_edges())
+    job_id = await keep(session, with_edges())
 
-    quotes = await seen(connection, "theme_quotes", job_id)
-    insights = await seen(connection, "insights", job_id)
+    quotes = await seen(session, "theme_quotes", job_id)
+    insights = await seen(session, "insights", job_id)
 
     assert [(row["theme_id"], row["position"]) for row in quotes] == [
         ("T01", 1),
@@ -206,7 +207,7 @@ async def test_quotes_and_insights_are_word_for_word_in_their_order(
     assert [(row["theme_ids"], row["evidence"]) for row in insights] == [("T01", "1"), ("", None)]
 
 
-async def test_groups_that_are_periods_have_a_first_day(connection: Connection) -> None:
+async def test_groups_that_are_periods_have_a_first_day(session: Session) -> None:
     periods = {
         "2025": date(2025, 1, 1),
         "2025-Q3": date(2025, 7, 1),
@@ -224,9 +225,9 @@ async def test_groups_that_are_periods_have_a_first_day(connection: Connection) 
     result = analysis()
     for theme in result["themes"]:
         theme["by_group"] = {"when": {group: {"responses": 1, "share": 0.5} for group in periods}}
-    job_id = await keep(connection, result)
+    job_id = await keep(session, result)
 
-    found = await seen(connection, "theme_by_segment", job_id)
+    found = await seen(session, "theme_by_segment", job_id)
 
     assert {row["group_value"]: row["period_start"] for row in found} == periods
     assert len(found) == len(periods) * len(result["themes"])
@@ -236,7 +237,7 @@ async def test_groups_that_are_periods_have_a_first_day(connection: Connection) 
 
 
 async def test_themes_of_the_same_question_are_compared_with_the_analysis_before(
-    connection: Connection,
+    session: Session,
 ) -> None:
     def wave(question: str = "What?", **shares: float) -> dict[str, Any]:
         result = analysis()
@@ -255,9 +256,9 @@ async def test_themes_of_the_same_question_are_compared_with_the_analysis_before
         (2, wave("What else?", food=0.75)),
         (4, wave(waits=0.1, food=0.4)),
     ):
-        await keep(connection, result, finished_at=BEGAN + timedelta(days=day))
+        await keep(session, result, finished_at=BEGAN + timedelta(days=day))
 
-    found = await connection.fetch(
+    found = await session.fetch(
         "select question, theme, finished_day, analysis_no, share, previous_share, share_change,"
         " responses_change from reporting.theme_trend order by question, theme, finished_at"
     )
@@ -281,10 +282,8 @@ async def test_themes_of_the_same_question_are_compared_with_the_analysis_before
 
 
 @pytest.mark.parametrize("view", VIEWS)
-async def test_results_of_other_pipelines_are_passed_over(
-    connection: Connection, view: str
-) -> None:
-    job_id = await keep(connection, with_edges())
+async def test_results_of_other_pipelines_are_passed_over(session: Session, view: str) -> None:
+    job_id = await keep(session, with_edges())
     whole = analysis()
     for other in (
         None,
@@ -301,18 +300,18 @@ async def test_results_of_other_pipelines_are_passed_over(
         {**whole, "insights": None},
         {**whole, "input": 3},
     ):
-        await keep(connection, other, pipeline="others")
+        await keep(session, other, pipeline="others")
 
-    found = await connection.fetch(f"table reporting.{view}")
+    found = await session.fetch(f"table reporting.{view}")
 
     assert {str(row["job_id"]) for row in found} == {job_id}
 
 
 @pytest.mark.parametrize("status", ["pending", "running", "failed", "cancelled"])
 async def test_what_an_earlier_life_of_a_job_left_is_no_analysis(
-    connection: Connection, status: str
+    session: Session, status: str
 ) -> None:
-    await keep(connection, analysis(), status=status)
+    await keep(session, analysis(), status=status)
 
     for view in VIEWS:
-        assert await connection.fetch(f"select from reporting.{view}") == []
+        assert await session.fetch(f"select from reporting.{view}") == []

@@ -6,38 +6,39 @@ from typing import Any
 
 import pytest
 from postgres.test_claim_plan import nodes
-from reporting.kept import BEGAN, VIEWS, Connection, keep
+from reporting.kept import BEGAN, VIEWS, keep
+from reporting.rows import Session
 from support.analysis import analysis
 
 
 async def test_results_of_other_pipelines_are_not_unpacked_to_be_passed_over(
-    connection: Connection,
+    session: Session,
 ) -> None:
     for _ in range(300):
-        await keep(connection, {"rows": list(range(10))}, pipeline="others")
-    await keep(connection, analysis())
-    await connection.execute("analyze haulage.jobs, haulage.job_results")
+        await keep(session, {"rows": list(range(10))}, pipeline="others")
+    await keep(session, analysis())
+    await session.execute("analyze haulage.jobs, haulage.job_results")
 
     for view in VIEWS:
-        plan = await planned(connection, f"table reporting.{view}")
+        plan = await planned(session, f"table reporting.{view}")
         of_results = [node for node in nodes(plan) if node.get("Relation Name") == "job_results"]
         assert [node.get("Filter") for node in of_results] == [None], view
         assert "job_results_analyses_idx" in json.dumps(plan), view
 
 
 @pytest.mark.parametrize("view", [view for view in VIEWS if view != "theme_trend"])
-async def test_one_analysis_is_found_by_its_id(connection: Connection, view: str) -> None:
-    await connection.execute(
+async def test_one_analysis_is_found_by_its_id(session: Session, view: str) -> None:
+    await session.execute(
         "insert into haulage.jobs (id, pipeline, status)"
         " select gen_random_uuid(), 'others', 'completed' from generate_series(1, 2000)"
     )
     for _ in range(50):
-        await keep(connection, analysis())
-    job_id = await keep(connection, analysis())
-    await connection.execute("analyze haulage.jobs, haulage.job_results")
+        await keep(session, analysis())
+    job_id = await keep(session, analysis())
+    await session.execute("analyze haulage.jobs, haulage.job_results")
 
     query = f"select * from reporting.{view} where job_id = '{job_id}'"  # noqa: S608  our names
-    plan = await planned(connection, query, "analyze, ")
+    plan = await planned(session, query, "analyze, ")
 
     scans = [node for node in nodes(plan) if "Relation Name" in node]
     assert {node["Relation Name"] for node in scans} == {"jobs", "job_results"}
@@ -45,32 +46,32 @@ async def test_one_analysis_is_found_by_its_id(connection: Connection, view: str
     assert "Seq Scan" not in {node["Node Type"] for node in scans}
 
 
-async def test_the_trend_of_one_pipeline_leaves_others_alone(connection: Connection) -> None:
+async def test_the_trend_of_one_pipeline_leaves_others_alone(session: Session) -> None:
     for n in range(50):
-        await keep(connection, analysis(), pipeline=f"p{n % 5}")
+        await keep(session, analysis(), pipeline=f"p{n % 5}")
 
     query = "select * from reporting.theme_trend where pipeline = 'p3'"
-    plan = await planned(connection, query, "analyze, ")
+    plan = await planned(session, query, "analyze, ")
 
     unpacked = [node for node in nodes(plan) if node.get("Function Name") == "jsonb_to_record"]
     assert [node["Actual Loops"] for node in unpacked] == [10]
 
 
 async def test_the_latest_analysis_is_found_without_unpacking_the_others(
-    connection: Connection,
+    session: Session,
 ) -> None:
     for n in range(50):
-        await keep(connection, analysis(), finished_at=BEGAN + timedelta(hours=n))
-    await connection.execute("analyze haulage.jobs, haulage.job_results")
+        await keep(session, analysis(), finished_at=BEGAN + timedelta(hours=n))
+    await session.execute("analyze haulage.jobs, haulage.job_results")
 
     query = "select job_id from reporting.analyses order by finished_at desc limit 1"
-    plan = await planned(connection, query, "analyze, ")
+    plan = await planned(session, query, "analyze, ")
 
     unpacked = [node for node in nodes(plan) if node.get("Function Name") == "jsonb_to_record"]
     assert [node["Actual Loops"] for node in unpacked] == [1]
 
 
-async def planned(connection: Connection, query: str, options: str = "") -> dict[str, Any]:
-    found = await connection.fetchval(f"explain ({options}format json) {query}")
+async def planned(session: Session, query: str, options: str = "") -> dict[str, Any]:
+    found = await session.fetchval(f"explain ({options}format json) {query}")
     plan: dict[str, Any] = json.loads(found)[0]["Plan"]
     return plan
