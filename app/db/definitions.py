@@ -1,9 +1,9 @@
 """Views and functions as SQL files: what a database has at the newest revision.
 
-`reporting/*.sql` has one view a file, its comments beside it; `analyses.sql` also has the function by
-which views tell analyses from other results. `functions/*.sql` has one function a file. A revision
-carries its own copy in `migrations/frozen`, which `migrations/freeze.py` writes and nobody edits once
-it was released. Tests compare the outcome of both.
+`reporting/*.sql` has one view a file, its comments beside it; `analyses.sql` also has the function
+by which views tell analyses from other results. `functions/*.sql` has one function a file. A
+revision carries its own copy in `migrations/frozen`, which `migrations/freeze.py` writes and nobody
+edits once it was released. Tests compare the outcome of both.
 """
 
 import re
