@@ -907,6 +907,8 @@ comment on column reporting.scaling.capacity is 'Jobs that these run at a time, 
 comment on column reporting.scaling.oldest_wait_seconds is
     'Seconds that the longest due job has been due; empty where none is.';
 
+-- Whether a result has the parts that views take apart; one that says themes/1 and has not would end
+-- every report over all analyses.
 create or replace function haulage.is_analysis(result jsonb) returns boolean
 language plpgsql
 immutable strict parallel safe
@@ -916,12 +918,24 @@ immutable strict parallel safe
 cost 10000
 as $$
 begin
+    -- Strict: what is not there makes the answer unknown, which is no.
     return jsonb_path_exists(result, 'strict $ ? (
         @.schema == "themes/1"
-        && @.input.type() == "object"
+        && @.input.questions.type() == "array"
+        && @.input.languages.type() == "object"
+        && @.labelling.reasons.type() == "array"
+        && @.warnings.type() == "array"
         && @.themes.type() == "array"
+        && !exists(@.themes[*].responses ? (@.type() != "number"))
+        && !exists(@.themes[*].keywords ? (@.type() != "array"))
+        && !exists(@.themes[*].merged_from ? (@.type() != "array"))
+        && !exists(@.themes[*].by_group.* ? (@.type() != "object"))
+        && !exists(@.themes[*].quotes[*] ? (@.type() != "object"))
         && @.insights.type() == "array"
+        && !exists(@.insights[*].theme_ids ? (@.type() != "array"))
+        && !exists(@.insights[*].evidence[*] ? (@.type() != "object"))
         && @.assignments.type() == "array"
+        && !exists(@.assignments[*].theme_ids ? (@.type() != "array"))
     )');
 end
 $$;

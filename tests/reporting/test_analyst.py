@@ -285,6 +285,7 @@ async def test_themes_of_the_same_question_are_compared_with_the_analysis_before
 async def test_results_of_other_pipelines_are_passed_over(session: Session, view: str) -> None:
     job_id = await keep(session, with_edges())
     whole = analysis()
+    theme = whole["themes"][0]
     for other in (
         None,
         7,
@@ -296,9 +297,22 @@ async def test_results_of_other_pipelines_are_passed_over(session: Session, view
         {"schema": "themes/1"},
         {**whole, "schema": "themes/2"},
         {**whole, "themes": "none"},
+        {**whole, "themes": [7]},
+        {**whole, "themes": [{"id": "T01"}]},
+        *(
+            {**whole, "themes": [{**theme, key: "x"}]}
+            for key in ("responses", "keywords", "quotes")
+        ),
+        {**whole, "themes": [{**theme, "by_group": {"ward": 3}}]},
+        {**whole, "themes": [{**theme, "merged_from": None}]},
         {**whole, "assignments": {}},
+        {**whole, "assignments": ["1"]},
         {**whole, "insights": None},
+        {**whole, "insights": [{"theme_ids": [], "evidence": ["1"]}]},
         {**whole, "input": 3},
+        {**whole, "input": {"questions": None, "languages": {}}},
+        {**whole, "warnings": "none"},
+        {**whole, "labelling": {"reasons": None}},
     ):
         await keep(session, other, pipeline="others")
 

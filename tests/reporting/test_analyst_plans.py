@@ -71,6 +71,15 @@ async def test_the_latest_analysis_is_found_without_unpacking_the_others(
     assert [node["Actual Loops"] for node in unpacked] == [1]
 
 
+async def test_statistics_are_made_of_few_results(session: Session) -> None:
+    targets = await session.fetch(
+        "select attstattarget from pg_attribute"
+        " where attrelid = 'haulage.job_results'::regclass and attnum > 0"
+    )
+
+    assert {row["attstattarget"] for row in targets} == {1}
+
+
 async def planned(session: Session, query: str, options: str = "") -> dict[str, Any]:
     found = await session.fetchval(f"explain ({options}format json) {query}")
     plan: dict[str, Any] = json.loads(found)[0]["Plan"]
