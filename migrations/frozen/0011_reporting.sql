@@ -265,19 +265,23 @@ select
     ended.cancelled,
     ended.wait_seconds,
     ended.run_seconds
-from generate_series(
-    date_bin(
-        interval '1 hour',
-        least(
-            (select min(finished_at) from haulage.jobs where status = 'completed'),
-            (select min(finished_at) from haulage.jobs where status = 'failed'),
-            (select min(finished_at) from haulage.jobs where status = 'cancelled')
+-- As an array, which the planner takes for 10 hours. It takes a series for 1,000, and compiles a plan
+-- that seems so dear for half a second.
+from unnest(array(
+    select generate_series(
+        date_bin(
+            interval '1 hour',
+            least(
+                (select min(finished_at) from haulage.jobs where status = 'completed'),
+                (select min(finished_at) from haulage.jobs where status = 'failed'),
+                (select min(finished_at) from haulage.jobs where status = 'cancelled')
+            ),
+            timestamptz '2000-01-01 00:00Z'
         ),
-        timestamptz '2000-01-01 00:00Z'
-    ),
-    now(),
-    interval '1 hour'
-) as hour (starts_at)
+        now(),
+        interval '1 hour'
+    )
+)) as hour (starts_at)
 cross join lateral (
     select
         pipeline,
@@ -351,10 +355,18 @@ from (
     select
         pipeline,
         count(*) as n,
-        percentile_cont(array[0.5, 0.9, 0.95, 0.99]) within group (order by wait_seconds) as wait,
-        percentile_cont(array[0.5, 0.9, 0.95, 0.99]) within group (order by run_seconds) as run
-    from reporting.jobs
-    where status = 'completed' and finished_at > now() - interval '24 hours'
+        percentile_cont(array[0.5, 0.9, 0.95, 0.99]) within group (order by wait) as wait,
+        percentile_cont(array[0.5, 0.9, 0.95, 0.99]) within group (order by run) as run
+    -- The seconds of reporting.jobs, but as floating point from the start: PostgreSQL 15 sorts
+    -- the numeric ones in nearly twice the time.
+    from (
+        select
+            pipeline,
+            date_part('epoch', started_at - greatest(created_at, run_at)) as wait,
+            date_part('epoch', finished_at - started_at) as run
+        from haulage.jobs
+        where status = 'completed' and finished_at > now() - interval '24 hours'
+    ) job
     group by pipeline
 ) completed;
 
@@ -396,10 +408,18 @@ from (
     select
         pipeline,
         count(*) as n,
-        percentile_cont(array[0.5, 0.9, 0.95, 0.99]) within group (order by wait_seconds) as wait,
-        percentile_cont(array[0.5, 0.9, 0.95, 0.99]) within group (order by run_seconds) as run
-    from reporting.jobs
-    where status = 'completed' and finished_at > now() - interval '7 days'
+        percentile_cont(array[0.5, 0.9, 0.95, 0.99]) within group (order by wait) as wait,
+        percentile_cont(array[0.5, 0.9, 0.95, 0.99]) within group (order by run) as run
+    -- The seconds of reporting.jobs, but as floating point from the start: PostgreSQL 15 sorts
+    -- the numeric ones in nearly twice the time.
+    from (
+        select
+            pipeline,
+            date_part('epoch', started_at - greatest(created_at, run_at)) as wait,
+            date_part('epoch', finished_at - started_at) as run
+        from haulage.jobs
+        where status = 'completed' and finished_at > now() - interval '7 days'
+    ) job
     group by pipeline
 ) completed;
 

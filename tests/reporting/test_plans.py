@@ -7,7 +7,7 @@ import pytest
 from postgres.test_claim_plan import nodes
 from reporting.rows import Session
 
-from benchmarks.harness.history import fill_history
+from benchmarks.harness.history import month_of_work
 
 JOBS = 100_000
 UNFINISHED = 1_040
@@ -59,7 +59,8 @@ def ways(found: list[dict[str, Any]], table: str) -> set[str]:
 async def test_no_view_reads_more_than_it_shows_when_there_is_a_long_history(
     session: Session, subtests: pytest.Subtests
 ) -> None:
-    await fill_history(session, JOBS)
+    for statement in month_of_work(JOBS):
+        await session.execute(statement)
     counted = await session.fetchrow(COUNTED)
     assert counted is not None
     assert counted["unfinished"] == UNFINISHED

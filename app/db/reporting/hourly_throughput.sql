@@ -10,19 +10,23 @@ select
     ended.cancelled,
     ended.wait_seconds,
     ended.run_seconds
-from generate_series(
-    date_bin(
-        interval '1 hour',
-        least(
-            (select min(finished_at) from haulage.jobs where status = 'completed'),
-            (select min(finished_at) from haulage.jobs where status = 'failed'),
-            (select min(finished_at) from haulage.jobs where status = 'cancelled')
+-- As an array, which the planner takes for 10 hours. It takes a series for 1,000, and compiles a plan
+-- that seems so dear for half a second.
+from unnest(array(
+    select generate_series(
+        date_bin(
+            interval '1 hour',
+            least(
+                (select min(finished_at) from haulage.jobs where status = 'completed'),
+                (select min(finished_at) from haulage.jobs where status = 'failed'),
+                (select min(finished_at) from haulage.jobs where status = 'cancelled')
+            ),
+            timestamptz '2000-01-01 00:00Z'
         ),
-        timestamptz '2000-01-01 00:00Z'
-    ),
-    now(),
-    interval '1 hour'
-) as hour (starts_at)
+        now(),
+        interval '1 hour'
+    )
+)) as hour (starts_at)
 cross join lateral (
     select
         pipeline,

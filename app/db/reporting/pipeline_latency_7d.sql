@@ -15,10 +15,18 @@ from (
     select
         pipeline,
         count(*) as n,
-        percentile_cont(array[0.5, 0.9, 0.95, 0.99]) within group (order by wait_seconds) as wait,
-        percentile_cont(array[0.5, 0.9, 0.95, 0.99]) within group (order by run_seconds) as run
-    from reporting.jobs
-    where status = 'completed' and finished_at > now() - interval '7 days'
+        percentile_cont(array[0.5, 0.9, 0.95, 0.99]) within group (order by wait) as wait,
+        percentile_cont(array[0.5, 0.9, 0.95, 0.99]) within group (order by run) as run
+    -- The seconds of reporting.jobs, but as floating point from the start: PostgreSQL 15 sorts
+    -- the numeric ones in nearly twice the time.
+    from (
+        select
+            pipeline,
+            date_part('epoch', started_at - greatest(created_at, run_at)) as wait,
+            date_part('epoch', finished_at - started_at) as run
+        from haulage.jobs
+        where status = 'completed' and finished_at > now() - interval '7 days'
+    ) job
     group by pipeline
 ) completed;
 
