@@ -17,7 +17,7 @@ down_revision = "0010"
 branch_labels = None
 depends_on = None
 
-MADE = re.compile(r"create (or replace )?(?P<kind>view|function) (?P<name>[\w.]+)")
+MADE = re.compile(r"^create (or replace )?(?P<kind>view|function) (?P<name>[\w.]+)", re.MULTILINE)
 FROZEN = Path(__file__).parents[1] / "frozen" / "0011_reporting.sql"
 
 
@@ -30,7 +30,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     # Views keep no data. The schema stays where others have put something into it.
     for statement in reversed(list(statements(FROZEN.read_text("utf-8")))):
-        if made := MADE.match(statement):
+        if made := MADE.search(statement):
             op.execute(f"drop {made['kind']} {made['name']}")
     op.execute(
         "do $$ begin drop schema reporting;"
