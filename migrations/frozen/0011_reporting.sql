@@ -534,9 +534,10 @@ ended as (
         count(*) filter (where status = 'completed') as completed,
         count(*) filter (where status = 'failed') as failed,
         count(*) filter (where status = 'cancelled') as cancelled,
-        coalesce(sum(run_seconds), 0) as run_seconds,
+        -- The latest claim's run, as in reporting.jobs; one conversion for each sum.
+        sum(finished_at - started_at) filter (where started_at >= run_at) as run_time,
         max(finished_at) as last_finished_at
-    from reporting.jobs
+    from haulage.jobs
     where status in ('completed', 'failed', 'cancelled')
       and finished_at > now() - interval '7 days'
     group by submitted_by
@@ -553,7 +554,7 @@ select
     coalesce(ended.completed, 0) as completed_7d,
     coalesce(ended.failed, 0) as failed_7d,
     coalesce(ended.cancelled, 0) as cancelled_7d,
-    coalesce(ended.run_seconds, 0) as run_seconds_7d,
+    coalesce(round(extract(epoch from ended.run_time), 3), 0) as run_seconds_7d,
     ended.last_finished_at
 from (
     select id::text from haulage.api_keys
@@ -582,7 +583,7 @@ comment on column reporting.submitter_use.completed_7d is 'Of them completed.';
 comment on column reporting.submitter_use.failed_7d is 'Of them failed.';
 comment on column reporting.submitter_use.cancelled_7d is 'Of them cancelled.';
 comment on column reporting.submitter_use.run_seconds_7d is
-    'Sum of reporting.jobs.run_seconds of these jobs.';
+    'Seconds that these jobs ran, together.';
 comment on column reporting.submitter_use.last_finished_at is
     'When the latest of them ended.';
 
