@@ -183,6 +183,12 @@ job_results: Final = Table(
     Column("result", JSONB, nullable=False),
     _timestamp("created_at", is_now=True),
 )
+# What views about analyses go by: results of other pipelines are not unpacked to be passed over.
+Index(
+    "job_results_analyses_idx",
+    job_results.c.job_id,
+    postgresql_where=text("haulage.is_analysis(result)"),
+)
 
 job_checkpoints: Final = Table(
     "job_checkpoints",

@@ -1,7 +1,7 @@
 """Jobs from SQL: what services can run, and the function that submits.
 
-Revision: 0014
-Follows: 0011
+Revision: 0013
+Follows: 0012
 """
 
 from pathlib import Path
@@ -11,12 +11,12 @@ from alembic import op
 
 from app.db.definitions import statements
 
-revision = "0014"
-down_revision = "0011"
+revision = "0013"
+down_revision = "0012"
 branch_labels = None
 depends_on = None
 
-FROZEN = Path(__file__).parents[1] / "frozen" / "0014_functions.sql"
+FROZEN = Path(__file__).parents[1] / "frozen" / "0013_functions.sql"
 
 
 def upgrade() -> None:
