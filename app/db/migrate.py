@@ -6,12 +6,13 @@ lock would be lost by index builds that must run outside one). DDL waits for tab
 """
 
 import asyncio
+import io
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TextIO, TypeVar
 
 import asyncpg
 from alembic import command
@@ -92,6 +93,19 @@ def upgrade(url: DatabaseURL, revision: str = "head", telemetry: Telemetry | Non
 def downgrade(url: DatabaseURL, revision: str) -> None:
     """Take the schema back to `revision` ("base" removes it with everything in it)."""
     _with_known_revision(revision, lambda: command.downgrade(_config(url), revision))
+
+
+def sql_of(revisions: str, *, is_downgrade: bool = False) -> str:
+    """The statements of these revisions ("FROM:TO", or TO alone) as a script; needs no database.
+
+    Raises:
+        ConfigurationError: there are no such revisions.
+    """
+    script = io.StringIO()
+    migrate = command.downgrade if is_downgrade else command.upgrade
+    config = _config(None, output=script)
+    _with_known_revision(revisions, lambda: migrate(config, revisions, sql=True))
+    return script.getvalue()
 
 
 def differences(url: DatabaseURL) -> str | None:
@@ -195,8 +209,10 @@ async def _read_revision(url: DatabaseURL) -> str | None:
     return revision
 
 
-def _config(url: DatabaseURL, *, quiet: bool = False) -> Config:
-    config = Config(attributes={"url": url})
+def _config(
+    url: DatabaseURL | None, *, quiet: bool = False, output: TextIO | None = None
+) -> Config:
+    config = Config(attributes={"url": url}, output_buffer=output)
     if quiet:
         config.print_stdout = lambda *_args, **_kwargs: None  # type: ignore[method-assign]
     config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))

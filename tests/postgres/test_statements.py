@@ -42,6 +42,7 @@ WEBHOOK = tuple(field.name for field in dataclasses.fields(Webhook))
 KEY = tuple(field.name for field in dataclasses.fields(ApiKey))
 # The columns of all others.
 COLUMNS: dict[str, tuple[str, ...]] = {
+    "announce_pipelines": (),
     "append_logs": ("held",),
     "cancel_jobs": ("id", "status"),
     "delete_webhook": ("found",),
@@ -67,7 +68,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "get_checkpoint": ("data",),
     "get_status": ("status",),
     "insert_dataset": ("created_at",),
-    "insert_dataset_row": (),
     "insert_pending_jobs": ("id",),
     "is_deleted": ("deleted",),
     "list_checkpoint_stages": ("stage",),

@@ -18,6 +18,7 @@ TYPES = {
     "integer",
     "bigint",
     "numeric",
+    "date",
     "timestamp with time zone",
 }
 VIEWS = """
