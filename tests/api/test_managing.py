@@ -275,6 +275,39 @@ async def test_a_clone_is_the_same_work_again(
     assert json.loads(await db.get_payload(clone_id)) == {"big": 2**64, "text": "ü"}
 
 
+@pytest.mark.parametrize("change", ["deleted", "started over", "finished"])
+async def test_a_keyed_clone_is_answered_again_whatever_became_of_the_other_job(
+    client: httpx2.AsyncClient, db: PostgresJobsDB, change: str
+) -> None:
+    job = await claimed(db, pipeline="thematic")
+    await db.save_checkpoint(job.claim, "embed", "{}")
+    path, body = f"/v1/jobs/{job.id}/clone", {"from_stage": "embed", "tags": ["again"]}
+    named = {"idempotency-key": "one"}
+    first = await client.post(path, json=body, headers=named)
+    assert first.status_code == 202, first.text
+    assert "idempotency-replayed" not in first.headers
+    assert await complete(db, job)
+    if change == "deleted":
+        await db.delete_job(job.id)
+    elif change == "started over":  # which forgets the stages
+        await db.retry_job(job.id)
+
+    again = await client.post(path.replace(job.id, job.id.upper()), json=body, headers=named)
+
+    assert (again.status_code, again.json()) == (202, first.json())
+    assert again.headers["location"] == first.headers["location"]
+    assert again.headers["idempotency-replayed"] == "true"
+    refused(
+        await client.post(path, json={**body, "tags": []}, headers=named),
+        422,
+        "idempotency-key-reused",
+    )
+    if change == "deleted":
+        refused(await client.post(path, json=body), 410, "job-deleted")
+        other = {"idempotency-key": "two"}
+        refused(await client.post(path, json=body, headers=other), 410, "job-deleted")
+
+
 async def test_a_clone_has_what_the_body_says(
     client: httpx2.AsyncClient, db: PostgresJobsDB
 ) -> None:

@@ -309,6 +309,9 @@ class MockDatabase(MockFollowing):
         await self._called("find_key")
         return None
 
+    async def find_submission(self, submitter: str, key: str, fingerprint: bytes) -> str | None:
+        raise NotImplementedError
+
     async def count_keys_used(self, submitter: str, idempotency_keys: Sequence[str]) -> int:
         raise NotImplementedError
 
