@@ -12,8 +12,6 @@ MAX_PAGE: Final = 200
 MAX_LOOKED_AT: Final = 50_000
 MAX_COUNTED: Final = 10_000
 MAX_BULK: Final = 1_000
-MAX_LISTED_QUEUES: Final = 1_000
-MAX_LISTED_NODES: Final = 1_000
 MAX_ERROR_CHARACTERS: Final = 200
 
 
@@ -118,6 +116,8 @@ class QueueState:
         pending: jobs that wait, `scheduled` included.
         scheduled: of these, those that are not due yet.
         oldest_pending_seconds: since the job became due that waits longest; None without any.
+        is_exact: whether all that wait were looked at. Otherwise what is told of them is of the
+            MAX_COUNTED that come first, so each number is at least so much.
     """
 
     name: str
@@ -126,6 +126,7 @@ class QueueState:
     scheduled: int
     running: int
     oldest_pending_seconds: float | None
+    is_exact: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +150,8 @@ class NodeState:
     heartbeat_seconds: float
     started_at: datetime
     stopped_at: datetime | None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it holds its lease."""
+        return self.state in {"active", "draining"}

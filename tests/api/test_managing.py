@@ -474,7 +474,72 @@ async def test_a_queue_that_no_job_can_name_is_refused(
         response = await client.post(f"/queues/{name}/{act}")
         assert response.status_code == 422
         assert response.headers["content-type"] == PROBLEM
-    assert (await client.get("/queues")).json() == {"items": []}
+    assert (await client.get("/queues")).json() == {"items": [], "next": None}
+
+
+@pytest.mark.parametrize("root", ["", "/v1"])
+@pytest.mark.parametrize("what", ["queues", "nodes"])
+async def test_queues_and_nodes_come_by_pages(
+    client: httpx2.AsyncClient, db: PostgresJobsDB, root: str, what: str
+) -> None:
+    if what == "queues":
+        expected = ["a", "b/ü?&", "c"]
+        for queue in expected:
+            await new_job(db, queue=queue)
+    else:
+        ended, *alive = [await new_node(db) for _ in range(3)]
+        await db.deregister_node(ended)
+        expected = [*alive[::-1], ended]
+    key = "name" if what == "queues" else "id"
+
+    found: list[str] = []
+    following: str | None = f"{root}/{what}?limit=1"
+    while following:
+        response = await client.get(following)
+        assert response.status_code == 200, response.text
+        page = response.json()
+        found += [item[key] for item in page["items"]]
+        following = page["next"]
+        assert response.headers.get("link") == (following and f'<{following}>; rel="next"')
+        assert following is None or following.startswith(f"{root}/{what}?")
+
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/queues?limit=0",
+        "/queues?limit=201",
+        "/queues?after=%00",
+        f"/queues?after={'x' * 256}",
+        "/nodes?limit=0",
+        "/nodes?limit=201",
+        "/nodes?cursor=",
+        "/nodes?cursor=live.x",
+        f"/nodes?cursor={new_id()}",
+        f"/nodes?cursor=live.{new_id()}%0A",
+        f"/nodes?cursor=gone.{new_id()}",
+    ],
+)
+async def test_a_page_that_cannot_be_is_refused(client: httpx2.AsyncClient, path: str) -> None:
+    response = await client.get(path)
+
+    assert response.status_code == 422, response.text
+    assert response.headers["content-type"] == PROBLEM
+    assert response.json()["errors"]
+
+
+async def test_a_queue_says_when_not_all_that_waits_was_counted(
+    client: httpx2.AsyncClient, db: PostgresJobsDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managing, "MAX_COUNTED", 2)
+    for _ in range(3):
+        await new_job(db)
+
+    [queue] = (await client.get("/queues")).json()["items"]
+
+    assert (queue["pending"], queue["is_exact"]) == (2, False)
 
 
 async def test_a_node_is_drained_and_resumed(

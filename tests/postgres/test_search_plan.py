@@ -150,10 +150,11 @@ async def test_searches_over_many_jobs_are_bounded(
                 plan = await explained(connection, reads.page(FILTERS[name], PAGE, None))
                 assert sum(rows for _, rows in looked_at(plan)) < 9_000
         with subtests.test("queues"):
-            plan = await explained(connection, (STATEMENTS["list_queues"].sql, [1_000]))
+            plan = await explained(connection, (STATEMENTS["list_queues"].sql, ["", 200, 100]))
             of_jobs = [s for s in nodes(plan) if s.get("Relation Name") == "jobs"]
             assert "Seq Scan" not in {scan["Node Type"] for scan in of_jobs}
-            assert sum(scan["Actual Rows"] for scan in of_jobs) == 2_000
+            # Ten that run, two looks for names, and one more than the bound of those that wait.
+            assert sum(scan["Actual Rows"] for scan in of_jobs) <= 10 + 2 + 101
 
         found = [row["id"] async for row in walked(connection, JobFilter(pipeline="rare"))]
         rare = await connection.fetch(

@@ -416,7 +416,7 @@ class MockDatabase(MockFollowing):
     async def retry_jobs(self, wanted: JobFilter) -> BulkChange:
         raise NotImplementedError
 
-    async def list_queues(self) -> list[QueueState]:
+    async def list_queues(self, limit: int, after: str = "") -> list[QueueState]:
         raise NotImplementedError
 
     async def pause_queue(self, name: str) -> None:
@@ -425,7 +425,9 @@ class MockDatabase(MockFollowing):
     async def resume_queue(self, name: str) -> None:
         raise NotImplementedError
 
-    async def list_nodes(self) -> list[NodeState]:
+    async def list_nodes(
+        self, limit: int, behind: tuple[bool, str] | None = None
+    ) -> list[NodeState]:
         raise NotImplementedError
 
     async def hold_node(self, node_id: str) -> NodeState:

@@ -25,8 +25,6 @@ from app.domain.json_values import check_storable
 from app.domain.managing import (
     MAX_BULK,
     MAX_COUNTED,
-    MAX_LISTED_NODES,
-    MAX_LISTED_QUEUES,
     MAX_PAGE,
     BulkChange,
     JobCount,
@@ -190,9 +188,10 @@ class PostgresManaging(PostgresCalls):
 
     # -- queues and nodes ---------------------------------------------------------------------
 
-    async def list_queues(self) -> list[QueueState]:
+    async def list_queues(self, limit: int, after: str = "") -> list[QueueState]:
         """See DBInterface."""
-        return await self._fetch_as(QueueState, "list_queues", MAX_LISTED_QUEUES)
+        check_storable({"after": after})
+        return await self._fetch_as(QueueState, "list_queues", after, limit, MAX_COUNTED)
 
     async def pause_queue(self, name: str) -> None:
         """See DBInterface."""
@@ -205,9 +204,14 @@ class PostgresManaging(PostgresCalls):
         await self._execute("resume_queue", name)
         self._request_wake_up(WakeUp.JOBS)
 
-    async def list_nodes(self) -> list[NodeState]:
+    async def list_nodes(
+        self, limit: int, behind: tuple[bool, str] | None = None
+    ) -> list[NodeState]:
         """See DBInterface."""
-        return await self._fetch_as(NodeState, "list_nodes", None, MAX_LISTED_NODES)
+        is_alive, node_id = behind or (None, None)
+        return await self._fetch_as(
+            NodeState, "list_nodes", None, limit, is_alive, node_id and as_uuid(node_id)
+        )
 
     async def hold_node(self, node_id: str) -> NodeState:
         """See DBInterface."""
@@ -222,7 +226,7 @@ class PostgresManaging(PostgresCalls):
     async def _set_node(self, node_id: str, state: str) -> NodeState:
         key = as_uuid(node_id)
         is_set = key and await self._fetch_row("set_node_state", key, state) is not None
-        found = await self._fetch_as(NodeState, "list_nodes", key, 1) if key else []
+        found = await self._fetch_as(NodeState, "list_nodes", key, 1, None, None) if key else []
         if not found:
             raise NodeNotFoundError(node_id)
         if not is_set:
