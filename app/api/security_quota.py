@@ -12,16 +12,15 @@ from typing import Final
 
 from fastapi import Request
 
-from app.api.problems import Problem
+from app.api.problems import QUOTA_RETRY_SECONDS, Problem
 from app.api.security import Access
 from app.api.security_cache import BriefCache
 from app.db.contracts.keys import KeyStore
-from app.domain.keys import ApiKey
+from app.domain.keys import ApiKey, PendingCaps
 
 COUNT_SECONDS: Final = 1.0
 # Before anybody is turned away the count is made anew, if it is older than this.
 FRESH_SECONDS: Final = 0.1
-QUOTA_RETRY_SECONDS: Final = 5
 MAX_COUNTED_KEYS: Final = 1_000
 
 
@@ -83,6 +82,11 @@ class Quota:
         waiting.jobs += jobs
         waiting.size_bytes += size_bytes
         return _headers(caps, waiting)
+
+    @property
+    def caps(self) -> PendingCaps:
+        """Of keys that have none of their own."""
+        return PendingCaps(self._access.max_pending_jobs, self._access.max_pending_bytes)
 
     async def admit_datasets(self, http: Request, under_way: int) -> None:
         """Refuse a dataset of a key that has as many as it may; Problem 429.

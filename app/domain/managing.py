@@ -100,7 +100,8 @@ class BulkChange:
     Attributes:
         matched: that could be changed when they were looked for, `left` included.
         changed: the others ended, began or went meanwhile.
-        left: not come to yet, at least so many: the same call again goes on with them.
+        left: not come to yet, or without room under a cap, at least so many: the same call again
+            goes on with them.
     """
 
     matched: int

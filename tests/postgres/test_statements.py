@@ -130,7 +130,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "report_progress": ("held",),
     "report_started": ("held",),
     "resume_queue": (),
-    "retry_jobs": ("id",),
+    "retry_jobs": ("id", "violated"),
     "revoke_key": ("revoked",),
     "save_call": ("held",),
     "save_checkpoint": ("held",),

@@ -28,7 +28,7 @@ from app.domain.jobs import (
     Usage,
     WakeUp,
 )
-from app.domain.keys import ApiKey, Pending, Scope
+from app.domain.keys import ApiKey, Pending, PendingCaps, Scope
 from app.domain.lifecycle import Verdict
 from app.domain.managing import (
     BulkChange,
@@ -219,7 +219,7 @@ class MockDatabase(MockFollowing):
         await self._called("cancel_job")
         raise JobNotFoundError(job_id)
 
-    async def retry_job(self, job_id: str) -> None:
+    async def retry_job(self, job_id: str, caps: PendingCaps | None = None) -> None:
         await self._called("retry_job")
         raise JobNotFoundError(job_id)
 
@@ -413,7 +413,7 @@ class MockDatabase(MockFollowing):
     async def cancel_jobs(self, wanted: JobFilter) -> BulkChange:
         raise NotImplementedError
 
-    async def retry_jobs(self, wanted: JobFilter) -> BulkChange:
+    async def retry_jobs(self, wanted: JobFilter, caps: PendingCaps | None = None) -> BulkChange:
         raise NotImplementedError
 
     async def list_queues(self, limit: int, after: str = "") -> list[QueueState]:

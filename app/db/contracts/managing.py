@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from app.domain.keys import PendingCaps
 from app.domain.managing import (
     BulkChange,
     JobCount,
@@ -51,10 +52,14 @@ class ManagingDB(Protocol):
         or not at all; a call that fails half-way may be repeated.
         """
 
-    async def retry_jobs(self, wanted: JobFilter) -> BulkChange:
+    async def retry_jobs(self, wanted: JobFilter, caps: PendingCaps | None = None) -> BulkChange:
         """`retry_job` for at most MAX_BULK jobs that pass the filter, in batches of their own.
 
-        Completed ones only where the filter names that status or the jobs themselves.
+        Completed ones only where the filter names that status or the jobs themselves. Those that
+        their submitters' caps leave no room for are `left`.
+
+        Raises:
+            QuotaExceededError: there was room for none of them.
         """
 
     async def list_queues(self, limit: int, after: str = "") -> list[QueueState]:

@@ -18,10 +18,12 @@ from app.domain.errors import (
     IllegalTransitionError,
     NodeGoneError,
     NodeNotFoundError,
+    QuotaExceededError,
     SearchTooLongError,
 )
 from app.domain.jobs import TERMINAL_STATUSES, JobStatus, WakeUp
 from app.domain.json_values import check_storable
+from app.domain.keys import PendingCaps
 from app.domain.managing import (
     MAX_BULK,
     MAX_COUNTED,
@@ -131,18 +133,19 @@ class PostgresManaging(PostgresCalls):
         """See DBInterface."""
         return await self._change_many(wanted, _MORTAL, "cancel_jobs", without_wish=True)
 
-    async def retry_jobs(self, wanted: JobFilter) -> BulkChange:
+    async def retry_jobs(self, wanted: JobFilter, caps: PendingCaps | None = None) -> BulkChange:
         """See DBInterface."""
         is_meant = wanted.statuses or wanted.ids is not None
         statuses = tuple(TERMINAL_STATUSES) if is_meant else _UNDONE
-        return await self._change_many(wanted, statuses, "retry_jobs")
+        bounds = (None, None) if caps is None else (caps.jobs, caps.size_bytes)
+        return await self._change_many(wanted, statuses, "retry_jobs", *bounds)
 
     async def _change_many(
         self,
         wanted: JobFilter,
         open_statuses: tuple[JobStatus, ...],
         statement: str,
-        *,
+        *bounds: int | None,
         without_wish: bool = False,
     ) -> BulkChange:
         """Page by page, so that no statement holds many rows for long."""
@@ -154,25 +157,30 @@ class PostgresManaging(PostgresCalls):
         # Each statement has its own bound; together they leave room for the last one.
         end = loop.time() + self._command_timeout_seconds / 2
         matched = changed = 0
+        held: list[str] = []
         before: str | None = None
         while True:
-            limit = min(MAX_PAGE, MAX_BULK - changed)
+            limit = min(MAX_PAGE, MAX_BULK - changed - len(held))
             page = await self._find(wanted, limit, before, without_wish=without_wish)
             if page.jobs:
                 keys = [UUID(job.id) for job in page.jobs]
                 # Whoever has another status by now was not asked for.
-                done = await self._fetch_all(statement, keys, list(statuses))
+                asked = await self._fetch_all(statement, keys, list(statuses), *bounds)
+                done = [row for row in asked if row.get("violated") is None]
                 self._wake_for(statement, done)
                 matched += len(keys)
                 changed += len(done)
+                held += [row["violated"] for row in asked if row.get("violated") is not None]
             before = page.before
-            if before is None:
-                return BulkChange(matched, changed, 0)
-            if changed >= MAX_BULK or loop.time() > end:
+            if before is None or changed + len(held) >= MAX_BULK or loop.time() > end:
                 break
-        rest = await self._count(wanted, before, without_wish=without_wish)
-        left = rest.count if rest.is_exact else max(rest.count, 1)
-        return BulkChange(matched + left, changed, left)
+        if held and not changed:
+            raise QuotaExceededError(tuple(sorted(set(held))))
+        left = 0
+        if before is not None:
+            rest = await self._count(wanted, before, without_wish=without_wish)
+            left = rest.count if rest.is_exact else max(rest.count, 1)
+        return BulkChange(matched + left, changed, len(held) + left)
 
     def _wake_for(self, statement: str, done: list[asyncpg.Record]) -> None:
         if done and statement == "retry_jobs":
