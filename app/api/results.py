@@ -15,7 +15,7 @@ from fastapi.routing import APIRouter
 from app.api.connected import while_connected
 from app.api.export import export
 from app.api.links import link_to_next, next_page
-from app.api.offloading import BusyError, OffloadedError, Offloading
+from app.api.offloading import BusyError, OffloadedError, Offloading, OutOfMemoryError
 from app.api.openapi import headers, problems
 from app.api.problems import RETRY_AFTER_SECONDS, Problem
 from app.api.results_schemas import QuotesPage, ResponsesPage, ThemesResponse
@@ -39,6 +39,9 @@ MAX_ANSWERS_BYTES: Final = 2 * 1024**3
 
 EXPORT_WAIT_SECONDS: Final = 10.0
 EXPORT_SECONDS: Final = 120.0
+EXPORT_MEMORY_BYTES: Final = 2 * 1024**3
+"""Of one process."""
+
 PAGE: Final = 50
 MAX_PAGE: Final = 200
 
@@ -68,6 +71,7 @@ class ResultRoutes:
             max_at_once=MAX_EXPORTS,
             wait_seconds=EXPORT_WAIT_SECONDS,
             limit_seconds=EXPORT_SECONDS,
+            memory_bytes=EXPORT_MEMORY_BYTES,
         )
 
     def add_to(self, router: APIRouter) -> None:
@@ -242,6 +246,9 @@ class ResultRoutes:
             file.close()
             if isinstance(error, ExportError):
                 raise Problem(HTTPStatus.NOT_ACCEPTABLE, "no-export", str(error)) from None
+            if isinstance(error, OutOfMemoryError):
+                told = "it would take too much memory in this form"
+                raise Problem(HTTPStatus.NOT_ACCEPTABLE, "no-export", told) from None
             if isinstance(error, OffloadedError):
                 _logger.error("an export could not be made: %s", error)  # noqa: TRY400
                 raise _busy("the export could not be made; the reason was logged") from None
