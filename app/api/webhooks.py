@@ -15,6 +15,9 @@ from app.api.problems import Problem
 from app.api.versions import beside
 from app.db.contracts.webhooks import WebhookStore
 from app.domain.webhooks import (
+    DEFAULT_OLD_SECRET_SECONDS,
+    MAX_OLD_SECRET_SECONDS,
+    MAX_OLD_SECRETS,
     MAX_URL_CHARACTERS,
     Delivery,
     DeliveryStatus,
@@ -82,6 +85,29 @@ class NewWebhookResponse(WebhookResponse):
     """A new endpoint with its secret, which is told this once."""
 
     secret: str = Field(description="For verifying `webhook-signature`: `whsec_` and base64.")
+
+
+class SecretRequest(BaseModel):
+    """How long secrets from before are good."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"old_valid_seconds": 3600}]}
+    )
+
+    old_valid_seconds: float = Field(
+        default=DEFAULT_OLD_SECRET_SECONDS,
+        ge=0,
+        le=MAX_OLD_SECRET_SECONDS,
+        allow_inf_nan=False,
+        description="Messages are signed with them, too, for so long; 0 ends all of them now.",
+    )
+
+
+class SecretResponse(BaseModel):
+    """A new secret, which is told this once."""
+
+    secret: str = Field(description="For verifying `webhook-signature`: `whsec_` and base64.")
+    old_valid_until: datetime = Field(description="No earlier secret is good for longer.")
 
 
 class WebhooksResponse(BaseModel):
@@ -192,6 +218,15 @@ class WebhookRoutes:
             responses=problems(404, 503),
         )
         add(
+            "/webhooks/{webhook_id}/secret",
+            self.rotate_secret,
+            methods=["POST"],
+            response_model=SecretResponse,
+            summary="Give an endpoint a new secret",
+            tags=["webhooks"],
+            responses=problems(400, 404, 408, 409, 413, 415, 422, 503),
+        )
+        add(
             "/webhooks/{webhook_id}/deliveries",
             self.list_deliveries,
             methods=["GET"],
@@ -261,6 +296,25 @@ class WebhookRoutes:
         if not is_known:
             raise _no_such("webhook", webhook_id)
         return await self.get_webhook(webhook_id)
+
+    async def rotate_secret(
+        self, webhook_id: str, request: SecretRequest | None = None
+    ) -> SecretResponse:
+        """Sign with a new secret from now on, and for a time with the old ones, too.
+
+        Each message then has a signature of each of them in `webhook-signature`, divided by spaces,
+        and any of them will do: those who verify can change their secret when they like. A request
+        whose answer got lost can be repeated.
+        """
+        seconds = (request or SecretRequest()).old_valid_seconds
+        secret = new_secret()
+        rotation = await self._db.rotate_secret(webhook_id, secret, seconds)
+        if rotation is None:
+            raise _no_such("webhook", webhook_id)
+        if not rotation.is_done:
+            detail = f"{MAX_OLD_SECRETS} old secrets are still good; 0 seconds end all of them"
+            raise Problem(HTTPStatus.CONFLICT, "too-many-secrets", detail)
+        return SecretResponse(secret=secret, old_valid_until=rotation.valid_until)
 
     async def delete_webhook(self, webhook_id: str) -> Response:
         """It is told nothing more, and nothing is known of what it was told."""

@@ -45,11 +45,12 @@ insert into haulage.usage (job_id, claim_no, stage, model, cached_calls)
 values (:id, 1, 'name', 'm', 2);
 insert into haulage.webhook_deliveries (id, job_id, url, event) values (:id, :id, 'u', 'e');
 """.replace(":id", "'00000000-0000-7000-8000-000000000001'")
-# What revisions 0005 and 0009 bring.
+# What revisions 0005, 0009 and 0016 bring.
 FILL_NEW_TABLES = """
 insert into haulage.deleted_jobs (id) values (gen_random_uuid());
 insert into haulage.webhooks (id, url, events, secret)
-values (gen_random_uuid(), 'https://hooks.example', '{job.failed}', 'whsec_x')
+values (gen_random_uuid(), 'https://hooks.example', '{job.failed}', 'whsec_x');
+insert into haulage.webhook_secrets select id, 'whsec_w', now() from haulage.webhooks
 """
 # What revision 0004 brings: calls that were paid, each in a row of its own.
 FILL_CALLS = """

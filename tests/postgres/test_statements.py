@@ -16,7 +16,7 @@ from app.domain.keys import ApiKey
 from app.domain.managing import NodeState, QueueState
 from app.domain.sharing import CallUsage, DatasetSummary, JsonRow
 from app.domain.submissions import Batch
-from app.domain.webhooks import Delivery, DueDelivery, Webhook
+from app.domain.webhooks import Delivery, DueDelivery, Rotation, Webhook
 
 # Statements whose rows are handed to a dataclass, in the order of its fields.
 FILLS: dict[str, type[Any]] = {
@@ -34,6 +34,7 @@ FILLS: dict[str, type[Any]] = {
     "list_milestones": Milestone,
     "list_nodes": NodeState,
     "list_queues": QueueState,
+    "rotate_secret": Rotation,
     "list_running_jobs": RunningJob,
     "list_usage": CallUsage,
 }
@@ -155,6 +156,7 @@ PYTHON_TYPES = {
     "int8": int,
     "float8": float,
     "bool": bool,
+    "text[]": str,
     "timestamptz": datetime,
 }
 

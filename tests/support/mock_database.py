@@ -41,7 +41,7 @@ from app.domain.managing import (
 from app.domain.results import PartPage, ResultState, ThemeQuotes
 from app.domain.sharing import CallUsage, Dataset, DatasetSummary, FailedCalls, JsonRow, PaidCall
 from app.domain.submissions import Batch, BatchReceipt, Submission
-from app.domain.webhooks import Delivery, DueDelivery, Replay, TryEnded, Webhook
+from app.domain.webhooks import Delivery, DueDelivery, Replay, Rotation, TryEnded, Webhook
 
 
 def claimed_job(**changes: Any) -> ClaimedJob:
@@ -338,6 +338,11 @@ class MockDatabase(MockFollowing):
         raise NotImplementedError
 
     async def get_submitter(self, job_id: str) -> str | None:
+        raise NotImplementedError
+
+    async def rotate_secret(
+        self, webhook_id: str, secret: str, old_valid_seconds: float
+    ) -> Rotation | None:
         raise NotImplementedError
 
     async def insert_webhook(self, url: str, events: Sequence[str], secret: str) -> Webhook:
