@@ -56,6 +56,11 @@ class FollowResponse(EventSourceResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
+        if scope["method"] == "HEAD":
+            # Its headers alone: there is no body that could come to an end.
+            await self._events.aclose()
+            await Response(headers=dict(self.headers))(scope, receive, send)
+            return
 
         async def send_in_time(message: Message) -> None:
             async with asyncio.timeout(SEND_SECONDS):

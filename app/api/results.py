@@ -99,15 +99,6 @@ class ResultRoutes:
                 **problems(404, 406, 409, 410, 422, 503),
             },
         )
-        # What GET would answer, for its headers; the server leaves out the body.
-        add(
-            path,
-            self.get_result,
-            methods=["HEAD"],
-            name="head_result",
-            include_in_schema=False,
-            response_class=Response,
-        )
         add(
             path + "/themes",
             self.get_result_themes,

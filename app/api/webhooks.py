@@ -10,6 +10,7 @@ from fastapi import Query, Request, Response
 from fastapi.routing import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.api.links import NEXT_PAGE, link_to_next, next_page
 from app.api.openapi import headers, problems
 from app.api.problems import Problem
 from app.api.versions import beside
@@ -154,7 +155,10 @@ class DeliveriesResponse(BaseModel):
     """A page of deliveries, the newest first."""
 
     items: list[DeliveryResponse]
-    next: str | None = Field(description="Give it as `before` for the next page.")
+    next: str | None = Field(
+        description="Where the next page is; null where nothing is left.",
+        examples=["/webhooks/019ad0f2-5f3e-7c1a-9d0e-2b7c8f6f0a13/deliveries?before=AAZE..."],
+    )
 
 
 class WebhookRoutes:
@@ -233,7 +237,7 @@ class WebhookRoutes:
             response_model=DeliveriesResponse,
             summary="What became of the messages to an endpoint",
             tags=["webhooks"],
-            responses={200: {"headers": headers(Link="The next page.")}, **problems(404, 422, 503)},
+            responses={200: {"headers": headers(Link=NEXT_PAGE)}, **problems(404, 422, 503)},
         )
         add(
             "/webhooks/deliveries/{delivery_id}/replay",
@@ -329,20 +333,19 @@ class WebhookRoutes:
         http: Request,
         limit: Annotated[int, Query(ge=1, le=MAX_DELIVERIES_PAGE)] = 50,
         before: Annotated[
-            str | None, Query(max_length=64, description="`next` of the page before; opaque.")
+            str | None, Query(max_length=64, description="Of the `next` of the page before.")
         ] = None,
     ) -> DeliveriesResponse:
         """The newest first; each with its tries so far and the last answer's status."""
         await self.get_webhook(webhook_id)
         place = None if before is None else _place_of(before)
         found = await self._db.list_deliveries(webhook_id, limit + 1, place)
-        after = _cursor_of(found[limit - 1]) if len(found) > limit else None
-        if after is not None:
-            path = beside(http, f"/webhooks/{found[0].webhook_id}/deliveries")
-            response.headers["Link"] = f'<{path}?limit={limit}&before={after}>; rel="next"'
-        return DeliveriesResponse(
-            items=[DeliveryResponse.of(delivery) for delivery in found[:limit]], next=after
-        )
+        items = [DeliveryResponse.of(delivery) for delivery in found[:limit]]
+        more = None
+        if len(found) > limit:
+            more = next_page(http, before=_cursor_of(found[limit - 1]))
+        link_to_next(response, more)
+        return DeliveriesResponse(items=items, next=more)
 
     async def replay_delivery(self, delivery_id: str) -> Response:
         """Start its schedule again, now, under the same id.

@@ -228,6 +228,19 @@ async def test_a_follower_of_a_level_looks_at_no_line_twice(
         assert (await errors.until("log", number=52))[-1].data["level"] == "error"
 
 
+@pytest.mark.parametrize("path", ["events", "logs?follow=true"])
+async def test_the_headers_of_a_stream_can_be_asked_for(
+    web: WebServer, client: httpx2.AsyncClient, db: PostgresJobsDB, path: str
+) -> None:
+    job = await new_job(db)
+
+    head = await client.head(f"/jobs/{job}/{path}")
+
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"].startswith("text/event-stream")
+    assert len(web._followers) == 0
+
+
 async def test_a_followed_log_survives_outages_and_lives(db: PostgresJobsDB, proxy: Proxy) -> None:
     web = WebServer(PostgresJobsDB(proxy.url), NoScheduler())
     node = await new_node(db)

@@ -149,10 +149,9 @@ async def test_deliveries_are_paged_replayed_and_forgotten_with_their_endpoint(
     first = await client.get(f"/v1{path}/deliveries", params={"limit": 2})
     page = first.json()
     assert [item["job_id"] for item in page["items"]] == jobs[:0:-1]
-    assert first.headers["link"] == (
-        f'</v1{path}/deliveries?limit=2&before={page["next"]}>; rel="next"'
-    )
-    rest = await client.get(f"{path}/deliveries", params={"limit": 2, "before": page["next"]})
+    assert page["next"].startswith(f"/v1{path}/deliveries?limit=2&before=")
+    assert first.headers["link"] == f'<{page["next"]}>; rel="next"'
+    rest = await client.get(page["next"])
     assert [item["job_id"] for item in rest.json()["items"]] == jobs[:1]
     assert rest.json()["next"] is None
     assert "link" not in rest.headers
