@@ -9,24 +9,23 @@ from app.api.managing_schemas import BulkRequest, BulkResponse
 from app.api.openapi import headers, problems
 from app.api.problems import RETRY_AFTER_SECONDS
 from app.api.schemas import JobStateResponse
+from app.api.security_quota import Quota
 from app.api.versions import beside
 from app.db.ids import as_uuid
 from app.db.interface import DBInterface
+from app.domain.errors import QuotaExceededError
 from app.domain.jobs import JobStatus
-from app.domain.keys import PendingCaps
 
 
 class ManageRoutes:
     """Routes that change a job after its submission.
 
-    Args:
-        caps: what keys without their own may have waiting; a retry counts for the key that
-            submitted the job.
+    A retry counts for the key that submitted the job.
     """
 
-    def __init__(self, db: DBInterface, caps: PendingCaps) -> None:
+    def __init__(self, db: DBInterface, quota: Quota) -> None:
         self._db = db
-        self._caps = caps
+        self._quota = quota
 
     def add_to(self, router: APIRouter) -> None:
         """Declare the routes."""
@@ -112,7 +111,10 @@ class ManageRoutes:
         checkpoints; a completed one starts over. It counts against the caps of the key that
         submitted it.
         """
-        await self._db.retry_job(job_id, self._caps)
+        try:
+            await self._db.retry_job(job_id, self._quota.caps)
+        except QuotaExceededError as error:
+            raise await self._quota.refusal(http, error.violated) from None
         job_id = _canonical(job_id)
         response.headers["Location"] = beside(http, f"/jobs/{job_id}")
         return JobStateResponse(id=job_id, status=JobStatus.PENDING)
@@ -139,7 +141,7 @@ class ManageRoutes:
         request changes at most 1,000 of them; repeat it while some are `left`. Those that the caps
         of their keys have no room for are left too; 429 where that is so with all of them.
         """
-        return BulkResponse.of(await self._db.retry_jobs(request.wanted(), self._caps))
+        return BulkResponse.of(await self._db.retry_jobs(request.wanted(), self._quota.caps))
 
 
 def _canonical(job_id: str) -> str:

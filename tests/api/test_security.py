@@ -601,6 +601,8 @@ async def test_no_way_leads_round_the_cap(
             assert problem["type"] == "urn:haulage:problem:quota-exceeded"
             assert problem["violated_policies"] == ["pending-jobs"]
             assert int(refused.headers["retry-after"]) > 0
+        for refused in refusals[:4]:
+            assert refused.headers["ratelimit"].startswith('"pending-jobs";r=0')
         assert (await client.get(f"/jobs/{over}")).json()["status"] == "cancelled"
 
         await client.post(f"/jobs/{waiting}/cancel")
