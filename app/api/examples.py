@@ -43,6 +43,8 @@ EXAMPLES: Final[dict[str, Any]] = {
         "node_id": _NODE,
         "pid": 4711,
         "cancel_requested_at": None,
+        "batch_id": None,
+        "submitted_by": "",
         "timeout_seconds": 3600.0,
         "start_timeout_seconds": None,
         "stall_seconds": None,

@@ -341,6 +341,8 @@ async def test_jobs_know_their_submitter_and_keys_their_last_use(
             return listed.last_used_at is not None
 
         await eventually(is_noted, "the use of the key is noted")
+        job = (await client.post("/enqueue", json=JOB)).json()["id"]
+        assert (await client.get(f"/jobs/{job}")).json()["submitted_by"] == stored.id
     assert stored.last_used_at is None
 
 

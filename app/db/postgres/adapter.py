@@ -112,7 +112,11 @@ class PostgresJobsDB(
         if row is None:
             raise await self._missing(job_id)
         return dataclasses.replace(
-            job_from_row(row), version=row["version"], last_event_id=row["last_event_id"]
+            job_from_row(row),
+            version=row["version"],
+            last_event_id=row["last_event_id"],
+            batch_id=row["batch_id"],
+            submitted_by=row["submitted_by"],
         )
 
     async def list_milestones(self, job_id: str) -> list[Milestone]:
