@@ -91,6 +91,10 @@ EXAMPLES: Final[dict[str, Any]] = {
     },
     "WebhookResponse": _WEBHOOK,
     "NewWebhookResponse": {**_WEBHOOK, "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
+    "SecretResponse": {
+        "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        "old_valid_until": "2026-12-01T09:00:00Z",
+    },
     "PipelineResponse": {
         "name": "demo-sleep",
         "is_default": False,
