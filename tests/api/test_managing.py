@@ -308,6 +308,36 @@ async def test_a_keyed_clone_is_answered_again_whatever_became_of_the_other_job(
         refused(await client.post(path, json=body, headers=other), 410, "job-deleted")
 
 
+@pytest.mark.parametrize("is_made_before", [True, False])
+async def test_a_job_that_goes_in_the_middle_of_a_clone_is_missed_only_by_the_first_one(
+    client: httpx2.AsyncClient,
+    db: PostgresJobsDB,
+    monkeypatch: pytest.MonkeyPatch,
+    is_made_before: bool,  # noqa: FBT001
+) -> None:
+    source = await failed(db)
+    path, named = f"/jobs/{source}/clone", {"idempotency-key": "one"}
+    real = PostgresJobsDB.get_payload
+    made: list[str] = []
+
+    async def meanwhile(self: PostgresJobsDB, job_id: str) -> str:
+        monkeypatch.setattr(PostgresJobsDB, "get_payload", real)
+        if is_made_before:
+            made.append((await client.post(path, headers=named)).json()["id"])
+        await db.delete_job(job_id)
+        return await real(self, job_id)
+
+    monkeypatch.setattr(PostgresJobsDB, "get_payload", meanwhile)
+    response = await client.post(path, headers=named)
+
+    if is_made_before:
+        assert (response.status_code, response.json()["id"]) == (202, made[0])
+        assert response.headers["idempotency-replayed"] == "true"
+    else:
+        refused(response, 410, "job-deleted")
+        assert (await client.get("/jobs")).json()["items"] == []
+
+
 async def test_a_clone_has_what_the_body_says(
     client: httpx2.AsyncClient, db: PostgresJobsDB
 ) -> None:
