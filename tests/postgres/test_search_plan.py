@@ -193,3 +193,30 @@ async def walked(
         if before is None:
             return
     raise AssertionError("the walk does not end")
+
+
+FILL_SUBMITTED = """
+insert into haulage.jobs (id, pipeline, submitted_by, status, finished_at)
+select
+    gen_random_uuid(), 'p', 'a', case when n > 200 then 'pending' else 'failed' end,
+    case when n <= 200 then now() end
+from generate_series(1, 10200) n;
+insert into haulage.job_payloads select id, '{}' from haulage.jobs
+"""
+
+
+async def test_what_a_key_has_waiting_is_counted_once_for_all_that_begin_again(
+    database_url: str,
+) -> None:
+    async with connected(database_url) as connection:
+        await connection.execute(FILL_SUBMITTED)
+        await connection.execute("vacuum analyze haulage.jobs, haulage.job_payloads")
+        failed = [
+            row["id"]
+            for row in await connection.fetch("select id from haulage.jobs where status = 'failed'")
+        ]
+        arguments = [failed, ["failed"], 10_000, 10**9]
+        plan = await explained(connection, (STATEMENTS["retry_jobs"].sql, arguments))
+
+    # Once for the count, and what begins again: for each of them it would be millions.
+    assert sum(rows for _, rows in looked_at(plan)) < 100_000

@@ -49,8 +49,8 @@ ended as (
     order by id
     for no key update
 ),
--- As count_pending counts, against what a key may have.
-room as (
+-- As count_pending counts, against what a key may have; once a submitter, not once a job.
+room as materialized (
     select
         s.submitted_by,
         coalesce(k.max_pending_jobs, $3::bigint) - w.jobs as jobs,
