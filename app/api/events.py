@@ -59,7 +59,9 @@ class FollowResponse(EventSourceResponse):
         if scope["method"] == "HEAD":
             # Its headers alone: there is no body that could come to an end.
             await self._events.aclose()
-            await Response(headers=dict(self.headers))(scope, receive, send)
+            start = {"status": self.status_code, "headers": self.raw_headers}
+            await send({"type": "http.response.start", **start})
+            await send({"type": "http.response.body", "body": b""})
             return
 
         async def send_in_time(message: Message) -> None:

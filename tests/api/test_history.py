@@ -238,6 +238,7 @@ async def test_the_headers_of_a_stream_can_be_asked_for(
 
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["content-type"].startswith("text/event-stream")
+    assert "content-length" not in head.headers
     assert len(web._followers) == 0
 
 
