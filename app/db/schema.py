@@ -273,6 +273,12 @@ datasets: Final = Table(
     _timestamp("created_at", is_now=True),
 )
 Index("datasets_sha256_idx", datasets.c.sha256, datasets.c.id)
+# How many an API key has is asked before each upload.
+Index(
+    "datasets_submitter_idx",
+    datasets.c.submitted_by,
+    postgresql_where=text("submitted_by <> ''"),
+)
 
 dataset_rows: Final = Table(
     "dataset_rows",
@@ -410,6 +416,21 @@ webhooks: Final = Table(
     Column("is_active", Boolean, nullable=False, server_default=text("true")),
     Column("disabled_reason", Text),
     _timestamp("created_at", is_now=True),
+)
+
+# Secrets that were replaced: messages are signed with them, too, until those who verify have
+# changed theirs.
+webhook_secrets: Final = Table(
+    "webhook_secrets",
+    metadata,
+    Column(
+        "webhook_id",
+        Uuid,
+        ForeignKey(f"{SCHEMA}.webhooks.id", ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("secret", Text, primary_key=True),
+    _timestamp("valid_until", nullable=False),
 )
 
 webhook_deliveries: Final = Table(

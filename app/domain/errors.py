@@ -122,6 +122,18 @@ class NodeGoneError(HaulageError):
         self.state = state
 
 
+class QuotaExceededError(HaulageError):
+    """A submitter would have more waiting than it may; nothing was changed.
+
+    Attributes:
+        violated: names of the caps.
+    """
+
+    def __init__(self, violated: tuple[str, ...]) -> None:
+        super().__init__(f"too much of this key is waiting already: {', '.join(violated)}")
+        self.violated = violated
+
+
 class LeaseLostError(HaulageError):
     """The claim that a write belongs to is no longer the job's current one; nothing was changed."""
 

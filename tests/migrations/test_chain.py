@@ -44,12 +44,13 @@ insert into haulage.usage (job_id, claim_no, stage, model, cached_calls)
 values (:id, 1, 'name', 'm', 2);
 insert into haulage.webhook_deliveries (id, job_id, url, event) values (:id, :id, 'u', 'e');
 """.replace(":id", "'00000000-0000-7000-8000-000000000001'")
-# What revisions 0005, 0009 and 0013 bring.
+# What revisions 0005, 0009, 0013 and 0014 bring.
 FILL_NEW_TABLES = """
 insert into haulage.deleted_jobs (id) values (gen_random_uuid());
 insert into haulage.webhooks (id, url, events, secret)
 values (gen_random_uuid(), 'https://hooks.example', '{job.failed}', 'whsec_x');
-insert into haulage.pipelines (name) values ('demo-echo')
+insert into haulage.pipelines (name) values ('demo-echo');
+insert into haulage.webhook_secrets select id, 'whsec_w', now() from haulage.webhooks
 """
 # What revision 0004 brings: calls that were paid, each in a row of its own.
 FILL_CALLS = """

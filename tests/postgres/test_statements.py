@@ -16,7 +16,7 @@ from app.domain.keys import ApiKey
 from app.domain.managing import NodeState, QueueState
 from app.domain.sharing import CallUsage, DatasetSummary, JsonRow
 from app.domain.submissions import Batch
-from app.domain.webhooks import Delivery, DueDelivery, Webhook
+from app.domain.webhooks import Delivery, DueDelivery, Rotation, Webhook
 
 # Statements whose rows are handed to a dataclass, in the order of its fields.
 FILLS: dict[str, type[Any]] = {
@@ -34,6 +34,7 @@ FILLS: dict[str, type[Any]] = {
     "list_milestones": Milestone,
     "list_nodes": NodeState,
     "list_queues": QueueState,
+    "rotate_secret": Rotation,
     "list_running_jobs": RunningJob,
     "list_usage": CallUsage,
 }
@@ -78,7 +79,18 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "list_assignments": ("items", "count", "has_more"),
     "list_dataset_rows": ("row_no", "cells"),
     "list_datasets_of_file": DATASET,
-    "list_lines": ("n", "id", "attempt", "number", "level", "source", "text", "at"),
+    "list_lines": (
+        "n",
+        "last_id",
+        "seen",
+        "id",
+        "attempt",
+        "number",
+        "level",
+        "source",
+        "text",
+        "at",
+    ),
     "list_news": (
         "n",
         "status",
@@ -119,7 +131,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "report_progress": ("held",),
     "report_started": ("held",),
     "resume_queue": (),
-    "retry_jobs": ("id",),
+    "retry_jobs": ("id", "violated"),
     "revoke_key": ("revoked",),
     "save_call": ("held",),
     "save_checkpoint": ("held",),
@@ -144,6 +156,7 @@ PYTHON_TYPES = {
     "int8": int,
     "float8": float,
     "bool": bool,
+    "text[]": str,
     "timestamptz": datetime,
 }
 
