@@ -83,26 +83,32 @@ def upgrade(revision: str) -> None:
     from app.db.opening import open_database
 
     with open_database(load_settings()) as opened:
-        before = migrate.state(opened.url)
-        migrate.upgrade(opened.url, revision)
-        after = migrate.state(opened.url)
-    if before.found == after.found:
-        click.echo(f"already at {after.found}")
+        change = migrate.upgrade(opened.url, revision)
+    if change.from_revision == change.to_revision:
+        click.echo(f"already at {change.to_revision}")
     else:
-        click.echo(f"upgraded from {before.found or 'nothing'} to {after.found}")
+        click.echo(f"upgraded from {change.from_revision or 'nothing'} to {change.to_revision}")
+    for name in change.rebuilt_indexes:
+        click.echo(f"{name}: mended, its build had been broken off")
 
 
 @database.command()
 @click.argument("revision")
-@click.confirmation_option(
-    prompt="Downgrading drops what the newer revisions added, with its data. Go on?"
-)
-def downgrade(revision: str) -> None:
-    """Take the schema back to REVISION; `base` removes it with everything in it."""
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def downgrade(revision: str, *, yes: bool) -> None:
+    """Take the schema back to REVISION; `base` removes it with everything in it.
+
+    Says before what will be lost.
+    """
     from app.db import migrate
+    from app.db.losses import downgrade_losses
     from app.db.opening import open_database
 
     with open_database(load_settings()) as opened:
+        for line in downgrade_losses(opened.url, revision):
+            click.echo(line)
+        if not yes:
+            click.confirm("Go on?", abort=True)
         migrate.downgrade(opened.url, revision)
         after = migrate.state(opened.url)
     click.echo(f"now at {after.found or 'nothing'}")
@@ -128,8 +134,16 @@ def check() -> None:
     with open_database(load_settings()) as opened:
         migrate.state(opened.url).require_current()
         differences = migrate.differences(opened.url)
+        broken = migrate.invalid_indexes(opened.url)
+    for name in broken:
+        click.echo(
+            f"{name}: no search uses this index, its build was broken off or is under way; "
+            "`haulage db upgrade` mends it",
+            err=True,
+        )
     if differences:
         click.echo(differences, err=True)
+    if differences or broken:
         raise click.exceptions.Exit(1)
     click.echo("the schema is as it should be")
 

@@ -26,7 +26,10 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # Views keep no data. The schema stays where others have put something into it.
+    """Views keep no data.
+
+    The schema stays where others have put something into it.
+    """
     for statement in reversed(list(statements(FROZEN.read_text("utf-8")))):
         if statement.startswith("create view "):
             op.execute(f"drop view {statement.split()[2]}")
