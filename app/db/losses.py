@@ -77,10 +77,10 @@ async def _describe(session: _Session, drops: list[re.Match[str]]) -> list[str]:
 
 async def _count(session: _Session, table: str, condition: str = "true") -> str:
     # Names come from our own steps.
-    some = f"select from {table} where {condition} limit {COUNTED_ROWS + 1}"
+    found = f"select from {table} where {condition} limit {COUNTED_ROWS + 1}"
     try:
         rows = await session.fetchval(
-            f"select count(*) from ({some}) some",  # noqa: S608
+            f"select count(*) from ({found}) found",  # noqa: S608
             timeout=COUNT_SECONDS,
         )
     except TimeoutError:
