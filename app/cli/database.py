@@ -148,6 +148,35 @@ def check() -> None:
     click.echo("the schema is as it should be")
 
 
+@database.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON: bytes, seconds, instants.")
+@click.option(
+    "--warn-seconds",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    show_default=True,
+    help="Warn of transactions that have been open for longer.",
+)
+def stats(*, as_json: bool, warn_seconds: float) -> None:
+    """Tell rows, bytes, dead rows, bloat of indexes and the oldest snapshots.
+
+    Row counts and bloat are estimates out of the server's statistics. What sessions of other roles
+    do is shown to superusers and members of pg_read_all_stats alone.
+    """
+    from rich.console import Console
+
+    from app.cli import size
+    from app.db.opening import open_database
+    from app.db.size import database_size
+
+    with open_database(load_settings()) as opened:
+        found = database_size(opened.url)
+    if as_json:
+        click.echo(size.as_json(found, warn_seconds))
+    else:
+        size.show(found, warn_seconds, Console())
+
+
 def _bundled() -> Settings:
     settings = load_settings()
     if settings.database_url is not None:

@@ -67,11 +67,11 @@ async def _describe(session: _Session, drops: list[re.Match[str]]) -> list[str]:
             continue
         if drop["column"]:
             held = await _count(session, drop["table"], f"{drop['column']} is not null")
-            lines.append(f"column {drop['table']}.{drop['column']}: set in {held}")
+            lines.append(f"drops column {drop['table']}.{drop['column']}: set in {held}")
         elif drop["what"] in tables:
-            lines.append(f"table {drop['what']}: {await _count(session, drop['what'])}")
+            lines.append(f"drops table {drop['what']}: {await _count(session, drop['what'])}")
         else:
-            lines.append(f"{drop['kind'].lower()} {drop['what']}")
+            lines.append(f"drops {drop['kind'].lower()} {drop['what']}")
     return lines
 
 
