@@ -6,6 +6,7 @@ lock would be lost by index builds that must run outside one). DDL waits for tab
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -85,18 +86,16 @@ class SchemaChange:
 
     Attributes:
         from_revision: None where there was no schema; equal to `to_revision` without any step.
-        rebuilt_indexes: those of ours whose build had been broken off.
     """
 
     from_revision: str | None
     to_revision: str | None
-    rebuilt_indexes: tuple[str, ...] = ()
 
 
 def upgrade(
     url: DatabaseURL, revision: str = "head", telemetry: Telemetry | None = None
 ) -> SchemaChange:
-    """Bring the schema to `revision` and rebuild indexes whose build was broken off.
+    """Bring the schema to `revision`; nothing happens where it is there already.
 
     Raises:
         SchemaMismatchError: a newer program made this schema.
@@ -106,15 +105,16 @@ def upgrade(
     before = state(url)
     if before.is_ahead:
         before.require_current()
+    # Steps are counted from here also when this is tried again.
+    target = f"{before.found or ''}{revision}" if revision.startswith("+") else revision
     config = alembic_config(url)
-    _with_known_revision(revision, lambda: _behind_locks(lambda: command.upgrade(config, revision)))
-    rebuilt = _rebuild_indexes(url)
+    _with_known_revision(revision, lambda: _behind_locks(lambda: command.upgrade(config, target)))
     applied: list[MigrationInfo] = config.attributes["applied"]
     if not applied:
         found = state(url).found
-        return SchemaChange(found, found, rebuilt)
+        return SchemaChange(found, found)
     first, last = applied[0], applied[-1]
-    change = SchemaChange(next(iter(first.source_revision_ids), None), last.up_revision_id, rebuilt)
+    change = SchemaChange(next(iter(first.source_revision_ids), None), last.up_revision_id)
     if telemetry is not None:
         telemetry.emit(
             "schema.upgraded",
@@ -126,10 +126,11 @@ def upgrade(
 
 def downgrade(url: DatabaseURL, revision: str) -> None:
     """Take the schema back to `revision` ("base" removes it with everything in it)."""
+    steps = steps_down(url, revision)
+    # A number of steps becomes a revision, or it would be counted anew when this is tried again.
+    target = str(steps[-1].down_revision or "base") if steps else revision
     config = alembic_config(url)
-    _with_known_revision(
-        revision, lambda: _behind_locks(lambda: command.downgrade(config, revision))
-    )
+    _with_known_revision(revision, lambda: _behind_locks(lambda: command.downgrade(config, target)))
 
 
 def differences(url: DatabaseURL) -> str | None:
@@ -142,15 +143,25 @@ def differences(url: DatabaseURL) -> str | None:
 
 
 def steps_down(url: DatabaseURL, revision: str) -> list[Script]:
-    """What a downgrade of this database to `revision` would undo, newest first."""
+    """What a downgrade of this database to `revision` would undo, newest first.
+
+    Raises:
+        ConfigurationError: there is no such revision below the database's.
+    """
     found = state(url).found
     if found is None:
         return []
     scripts = ScriptDirectory.from_config(alembic_config(url))
     try:
-        return list(scripts.iterate_revisions(found, revision))
+        if not re.fullmatch(r"-\d+", revision):
+            return list(scripts.iterate_revisions(found, revision))
+        # Counted from the database's revision; alembic would do so from its own newest one.
+        chain = list(scripts.iterate_revisions(found, "base"))
     except (CommandError, RevisionError) as error:
         raise ConfigurationError("revision", revision, str(error)) from error
+    if int(revision[1:]) > len(chain):
+        raise ConfigurationError("revision", revision, f"only {len(chain)} steps were made")
+    return chain[: int(revision[1:])]
 
 
 def state(url: DatabaseURL) -> SchemaState:
@@ -167,6 +178,25 @@ def invalid_indexes(url: DatabaseURL) -> list[str]:
     return ask(url, find_invalid_indexes)
 
 
+def rebuild_indexes(url: DatabaseURL) -> list[str]:
+    """Rebuild our indexes that no search may use, beside the writers; their names.
+
+    Apart from `upgrade`, so that no service waits at its start for transactions of others.
+
+    Raises:
+        DatabaseUnavailableError: they did not end in time.
+    """
+    if not invalid_indexes(url):
+        return []
+    rebuilt: list[str] = []
+
+    def rebuild(connection: Connection) -> None:
+        rebuilt.extend(rebuild_invalid_indexes(connection))
+
+    _behind_locks(lambda: _in_own_loop(lambda: _run_locked(url, rebuild)))
+    return rebuilt
+
+
 def _database_error(error: BaseException) -> DBAPIError:
     """What the database said first: a block that is left by an error may raise another one."""
     found: BaseException | None = error
@@ -175,19 +205,6 @@ def _database_error(error: BaseException) -> DBAPIError:
     if found is None:
         raise error
     return found
-
-
-def _rebuild_indexes(url: DatabaseURL) -> tuple[str, ...]:
-    # Looked at first without the lock, so that a start on a sound schema waits for nobody again.
-    if not invalid_indexes(url):
-        return ()
-    rebuilt: list[str] = []
-
-    def rebuild(connection: Connection) -> None:
-        rebuilt.extend(rebuild_invalid_indexes(connection))
-
-    _behind_locks(lambda: _in_own_loop(lambda: _run_locked(url, rebuild)))
-    return tuple(rebuilt)
 
 
 def _behind_locks(change: Callable[[], None]) -> None:

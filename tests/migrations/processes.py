@@ -49,12 +49,12 @@ def upgrades(url: str, count: int = 1) -> Iterator[list[subprocess.Popen[str]]]:
 async def waiting_pid(observer: "asyncpg.Connection[asyncpg.Record]", statement: str) -> int:
     """The server's process that waits for a lock with a statement that begins so."""
 
-    async def look() -> int | None:
+    async def look() -> int:
         pid: int | None = await observer.fetchval(
             "select pid from pg_stat_activity where datname = current_database()"
             " and wait_event_type = 'Lock' and query ilike $1 || '%'",
             statement,
         )
-        return pid
+        return pid or 0
 
-    return await eventually(look, f"somebody who waits with {statement!r}", 40.0) or 0
+    return await eventually(look, f"somebody who waits with {statement!r}", 40.0)

@@ -60,13 +60,7 @@ async def test_an_upgrade_lets_others_pass_while_it_waits_for_a_lock(database_ur
         await transaction.start()
         await reader.execute("lock table haulage.jobs in access share mode")
         upgrading = asyncio.ensure_future(asyncio.to_thread(migrate.upgrade, url))
-        seen: set[int] = set()
-
-        async def has_tried_twice() -> bool:
-            seen.update(await blocked_pids(observer))
-            return len(seen) >= 2
-
-        await eventually(has_tried_twice, "two tries")
+        await _tries(observer, 2)
         # Behind a waiting ALTER every reader waits too; when it gives up they go on.
         async with asyncio.timeout(10.0):
             await observer.fetchval("select count(*) from haulage.jobs")
@@ -92,6 +86,45 @@ async def test_an_upgrade_gives_up_and_changes_nothing_when_the_lock_is_never_gi
     assert await schema_of(database_url) == before
     migrate.upgrade(url)
     assert migrate.state(url).found == "9000"
+
+
+@pytest.mark.usefixtures("with_next_revision")
+async def test_steps_are_counted_once_when_a_lock_is_given_late(database_url: str) -> None:
+    url = DatabaseURL.parse(database_url)
+    migrate.downgrade(url, "0003")
+    async with connected(database_url) as reader, connected(database_url) as observer:
+        transaction = reader.transaction()
+        await transaction.start()
+        # The second step needs this table, the first one is done by then.
+        await reader.execute("lock table haulage.jobs in access share mode")
+        downgrading = asyncio.ensure_future(asyncio.to_thread(migrate.downgrade, url, "-2"))
+        await _tries(observer, 2)
+        assert migrate.state(url).found == "0002"
+        await transaction.rollback()
+        await downgrading
+    assert migrate.state(url).found == "0001"
+
+    async with connected(database_url) as reader, connected(database_url) as observer:
+        transaction = reader.transaction()
+        await transaction.start()
+        await reader.execute("lock table haulage.job_logs in access share mode")
+        upgrading = asyncio.ensure_future(asyncio.to_thread(migrate.upgrade, url, "+2"))
+        await _tries(observer, 2)
+        assert migrate.state(url).found == "0002"
+        await transaction.rollback()
+        assert await upgrading == migrate.SchemaChange("0001", "0003")
+    assert migrate.state(url).found == "0003"
+
+
+async def _tries(observer: "asyncpg.Connection[asyncpg.Record]", count: int) -> None:
+    """Return once that many sessions, one after the other, have waited for a lock on a table."""
+    seen: set[int] = set()
+
+    async def have_been_seen() -> bool:
+        seen.update(await blocked_pids(observer))
+        return len(seen) >= count
+
+    await eventually(have_been_seen, f"{count} tries")
 
 
 async def test_an_upgrade_gives_up_when_another_one_does_not_end(

@@ -68,8 +68,13 @@ def test_nothing_is_told_where_nothing_goes(url: DatabaseURL) -> None:
     assert downgrade_losses(url, migrate.state(url).wanted) == []
 
 
-def test_a_step_back_is_told_like_a_revision(url: DatabaseURL) -> None:
+def test_steps_back_are_counted_from_the_revision_of_the_database(url: DatabaseURL) -> None:
     assert downgrade_losses(url, "-1") == downgrade_losses(url, revisions()[-2].revision)
+    migrate.downgrade(url, "0004")
+
+    assert downgrade_losses(url, "-2") == downgrade_losses(url, "0002") != []
+    with pytest.raises(ConfigurationError, match="only 4 steps"):
+        downgrade_losses(url, "-5")
 
 
 def test_an_unknown_revision_is_refused(url: DatabaseURL) -> None:
