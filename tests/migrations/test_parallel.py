@@ -16,7 +16,7 @@ STARTS = {"nothing": "nothing", "one version behind": revisions()[-2].revision}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
 async def test_one_of_ten_upgrades_does_it_and_all_succeed_when_they_begin_together(
     empty_database_url: str, database_url: str, start: str
