@@ -138,7 +138,8 @@ def _store_result(db: Database) -> str:
 
     db.run(
         "with job as (insert into haulage.jobs (id, pipeline, status, finished_at)"
-        " values (gen_random_uuid(), 'thematic', 'completed', now()) returning id)"
+        " values (gen_random_uuid(), 'thematic', 'completed', now()) returning id),"
+        " payload as (insert into haulage.job_payloads select id, '{}' from job)"
         " insert into haulage.job_results (job_id, claim_no, result)"
         " select id, 1, $1::jsonb from job",
         json.dumps(analysis(ANSWERS)),

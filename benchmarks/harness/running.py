@@ -120,9 +120,11 @@ def service(database: Database, role: str = "serve", **settings: object) -> Iter
             url = _wait_for(process.stdout.fileno(), rb"ready at (\S+)")
         # Its log lines go nowhere, but they must go: a full pipe would stop it.
         with subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL):
-            yield Service(process.pid, url)
-            process.terminate()
-            process.wait(30)
+            try:
+                yield Service(process.pid, url)
+            finally:
+                process.terminate()
+                process.wait(30)
     finally:
         if process.poll() is None:
             process.kill()

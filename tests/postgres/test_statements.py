@@ -71,7 +71,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "get_checkpoint": ("data",),
     "get_status": ("status",),
     "insert_dataset": ("created_at",),
-    "insert_dataset_row": (),
     "insert_pending_jobs": ("id",),
     "is_deleted": ("deleted",),
     "list_checkpoint_stages": ("stage",),

@@ -75,7 +75,9 @@ class PostgresDatasets(PostgresCalls):
                 )
                 while batch := list(islice(checked, BATCH_ROWS)):
                     numbered = [(key, row_count + n, cells) for n, cells in enumerate(batch, 1)]
-                    await connection.executemany(STATEMENTS["insert_dataset_row"].sql, numbered)
+                    await connection.copy_records_to_table(
+                        "dataset_rows", schema_name="haulage", records=numbered
+                    )
                     row_count += len(batch)
                 await connection.execute(STATEMENTS["close_dataset"].sql, key, row_count)
                 await connection.execute("commit")

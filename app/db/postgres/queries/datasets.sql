@@ -6,10 +6,6 @@ insert into haulage.datasets (id, name, sha256, detected, columns, row_count, su
 values ($1, $2, $3, $4::jsonb, $5, 0, $6)
 returning created_at;
 
--- name: insert_dataset_row
--- Row $2 of dataset $1.
-insert into haulage.dataset_rows (dataset_id, row_no, cells) values ($1, $2, $3);
-
 -- name: close_dataset
 -- The last statement of that transaction, when the rows have been counted.
 update haulage.datasets set row_count = $2 where id = $1;
