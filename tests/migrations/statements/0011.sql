@@ -623,10 +623,6 @@ insert into haulage.datasets (id, name, sha256, detected, columns, row_count, su
 values ($1, $2, $3, $4::jsonb, $5, 0, $6)
 returning created_at;
 
--- name: insert_dataset_row
--- Row $2 of dataset $1.
-insert into haulage.dataset_rows (dataset_id, row_no, cells) values ($1, $2, $3);
-
 -- name: insert_key
 -- A new key $1 named $2, shown as $3, with SHA-256 $4, scopes $5 and caps $6, $7.
 insert into haulage.api_keys
