@@ -11,15 +11,13 @@ import asyncio
 import sys
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import asyncpg
 
-from app.db import migrate
-from app.db.urls import DatabaseURL
 from benchmarks.harness.figures import percentile, show, show_machine
 from benchmarks.harness.lifecycle import Lifecycle
-from benchmarks.harness.running import Database, database
+from benchmarks.harness.running import database
 
 HISTORY = 500_000
 JOBS = 100_000
@@ -93,17 +91,9 @@ def main() -> None:
     """Print claims, tables and rates of each choice."""
     jobs = int(sys.argv[1]) if len(sys.argv) > 1 else JOBS
     with database() as db:
-        urls = [_new_database(db, number) for number in range(len(CHOICES))]
+        urls = [db.migrated(f"choice_{number}") for number in range(len(CHOICES))]
         asyncio.run(_compare(urls, jobs))
         show_machine()
-
-
-def _new_database(db: Database, number: int) -> str:
-    name = f"choice_{number}"
-    db.run(f"create database {name}")
-    url = replace(DatabaseURL.parse(db.url), database=name)
-    migrate.upgrade(url)
-    return url.asyncpg_dsn
 
 
 async def _compare(urls: list[str], jobs: int) -> None:
