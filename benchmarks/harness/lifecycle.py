@@ -77,6 +77,13 @@ class Lifecycle:
         await self._for_all("finish", "finish_job", [(*claim, *end) for claim in claims])
         await self._db.renew_node(self._node)
 
+    async def log_position(self) -> float:
+        """How many bytes of the write-ahead log the server has made so far."""
+        position: float = await self._session.fetchval(
+            "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8"
+        )
+        return position
+
     async def _for_all(
         self, step: str, statement: str, arguments: list[tuple[object, ...]]
     ) -> None:
