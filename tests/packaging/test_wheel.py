@@ -121,5 +121,5 @@ def test_a_database_is_upgraded_checked_and_emptied_from_anywhere(haulage: Haula
     assert database.split()[1] == program.split()[1]
     assert haulage("db", "upgrade").startswith("already at ")
     assert haulage("db", "check") == "the schema is as it should be\n"
-    assert haulage("db", "downgrade", "base", "--yes") == "now at nothing\n"
+    assert haulage("db", "downgrade", "base", "--yes").endswith("\nnow at nothing\n")
     assert haulage("db", "upgrade").startswith("upgraded from nothing to ")
