@@ -44,6 +44,8 @@ def _migrate(connection: Connection) -> None:
 def _write_sql() -> None:
     context.configure(
         dialect_name="postgresql",
+        # Else every % of a function's body would come out twice.
+        dialect_opts={"paramstyle": "named"},
         target_metadata=metadata,
         version_table_schema=SCHEMA,
         literal_binds=True,

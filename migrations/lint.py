@@ -6,7 +6,6 @@ Prints what is wrong and ends with exit code 1. Rules are switched off in `.squa
 step may do is listed here. A step that is not released yet is mended instead.
 """
 
-import io
 import os
 import subprocess
 import sys
@@ -17,9 +16,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+
+from app.db.migrate import sql_of
 
 ROOT: Final = Path(__file__).parents[1]
 CONFIGURATION: Final = ROOT / ".squawk.toml"
@@ -41,20 +41,18 @@ HARMLESS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 def main() -> None:
     """Lint every step; exit code 1 where something was found."""
-    passed = [passes(revision, sql) for revision, sql in steps(ROOT / "migrations")]
+    passed = [passes(revision, sql) for revision, sql in steps()]
     sys.exit(0 if all(passed) else 1)
 
 
-def steps(folder: Path) -> list[tuple[str, str]]:
+def steps() -> list[tuple[str, str]]:
     """Revisions and the SQL of each alone, oldest first."""
     config = Config()
-    config.set_main_option("script_location", str(folder).replace("%", "%%"))
-    found: list[tuple[str, str]] = []
-    for script in reversed(list(ScriptDirectory.from_config(config).walk_revisions())):
-        config.output_buffer = io.StringIO()
-        command.upgrade(config, f"{script.down_revision or 'base'}:{script.revision}", sql=True)
-        found.append((script.revision, config.output_buffer.getvalue()))
-    return found
+    config.set_main_option("script_location", str(ROOT / "migrations").replace("%", "%%"))
+    chain = reversed(list(ScriptDirectory.from_config(config).walk_revisions()))
+    return [
+        (step.revision, sql_of(f"{step.down_revision or 'base'}:{step.revision}")) for step in chain
+    ]
 
 
 def passes(revision: str, sql: str) -> bool:

@@ -19,5 +19,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Loses what? Shown before it is done."""
+    """Says what is lost: shown before it is done."""
     ${downgrades if downgrades else "pass"}

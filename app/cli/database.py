@@ -5,6 +5,7 @@ import os
 
 import click
 
+from app.cli.readers import grant_reader, revoke_reader
 from app.config import Settings, load_settings
 from app.domain.errors import EmbeddedDatabaseError
 
@@ -12,6 +13,10 @@ from app.domain.errors import EmbeddedDatabaseError
 @click.group(name="db")
 def database() -> None:
     """Look after the database: the bundled server and the schema."""
+
+
+database.add_command(grant_reader)
+database.add_command(revoke_reader)
 
 
 @database.command()
@@ -113,6 +118,19 @@ def downgrade(revision: str, *, yes: bool) -> None:
         migrate.downgrade(opened.url, revision)
         after = migrate.state(opened.url)
     click.echo(f"now at {after.found or 'nothing'}")
+
+
+@database.command()
+@click.argument("revisions", metavar="[FROM:TO]", default="head")
+@click.option("--down", is_flag=True, help="Those of the way back; FROM is the newer one then.")
+def sql(revisions: str, *, down: bool) -> None:
+    """Print the statements of an upgrade, by default from an empty database to the newest schema.
+
+    No database is asked. FROM and TO are revisions, `base` or `head`.
+    """
+    from app.db import migrate
+
+    click.echo(migrate.sql_of(revisions, is_downgrade=down), nl=False)
 
 
 @database.command()

@@ -4,12 +4,10 @@ Tables and columns come from the very statements that alembic would run, so that
 what it means comes from the docstring of each step's `downgrade`.
 """
 
-import io
 import re
 from typing import Final, TypeAlias
 
 import asyncpg
-from alembic import command
 from alembic.script import Script
 
 from app.db import migrate
@@ -40,19 +38,11 @@ def downgrade_losses(url: DatabaseURL, revision: str) -> list[str]:
     steps = migrate.steps_down(url, revision)
     if not steps:
         return []
-    drops = list(_DROP.finditer(_script(url, steps)))
+    way = f"{steps[0].revision}:{steps[-1].down_revision or 'base'}"
+    drops = list(_DROP.finditer(migrate.sql_of(way, is_downgrade=True)))
     dropped = migrate.ask(url, lambda session: _describe(session, drops))
     told = [f"{step.revision}: {said}" for step in steps if (said := _said(step))]
     return [*dropped, *told]
-
-
-def _script(url: DatabaseURL, steps: list[Script]) -> str:
-    """The statements of a downgrade, not run."""
-    written = io.StringIO()
-    config = migrate.alembic_config(url)
-    config.output_buffer = written
-    command.downgrade(config, f"{steps[0].revision}:{steps[-1].down_revision or 'base'}", sql=True)
-    return written.getvalue()
 
 
 def _said(step: Script) -> str:

@@ -184,6 +184,12 @@ job_results: Final = Table(
     Column("result", JSONB, nullable=False),
     _timestamp("created_at", is_now=True),
 )
+# What views about analyses go by: results of other pipelines are not unpacked to be passed over.
+Index(
+    "job_results_analyses_idx",
+    job_results.c.job_id,
+    postgresql_where=text("haulage.is_analysis(result)"),
+)
 
 job_checkpoints: Final = Table(
     "job_checkpoints",
@@ -344,6 +350,22 @@ queues: Final = Table(
     Column("name", Text, primary_key=True),
     Column("is_paused", Boolean, nullable=False, server_default=text("false")),
     _timestamp("updated_at", is_now=True),
+)
+
+# What services can run, by their own word at their start, for jobs that are submitted by SQL. The
+# default is the one that was so called last.
+pipelines: Final = Table(
+    "pipelines",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("max_attempts", Integer),
+    Column("timeout_seconds", Double),
+    Column("start_timeout_seconds", Double),
+    Column("stall_seconds", Double),
+    Column("memory_limit_bytes", BigInteger),
+    Column("takes_dataset", Boolean, nullable=False, server_default=text("false")),
+    _timestamp("defaulted_at"),
+    _timestamp("announced_at", is_now=True),
 )
 
 # No index but the key: a heartbeat then stays a heap-only update.

@@ -48,6 +48,10 @@ class SchemaMismatchError(HaulageError):
         self.remedy = remedy
 
 
+class RoleError(HaulageError):
+    """A role of the database is missing, has too many rights, or is not ours to change."""
+
+
 class EmbeddedDatabaseError(HaulageError):
     """The bundled PostgreSQL cannot be started, reached or stopped; the message has the remedy."""
 

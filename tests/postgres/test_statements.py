@@ -46,6 +46,7 @@ WEBHOOK = tuple(field.name for field in dataclasses.fields(Webhook))
 KEY = tuple(field.name for field in dataclasses.fields(ApiKey))
 # The columns of all others.
 COLUMNS: dict[str, tuple[str, ...]] = {
+    "announce_pipelines": (),
     "append_logs": ("held",),
     "cancel_jobs": ("id", "status"),
     "delete_webhook": ("found",),
