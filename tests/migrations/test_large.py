@@ -34,6 +34,7 @@ NODE = UUID("00000000-0000-7000-8000-000000000001")
 FILL = f"""
 alter table haulage.job_payloads drop constraint job_payloads_job_id_fkey;
 alter table haulage.job_attempts drop constraint job_attempts_job_id_fkey;
+alter table haulage.job_results drop constraint job_results_job_id_fkey;
 insert into haulage.nodes (id, name, pid, version, capacity, lease_seconds)
 values ('{NODE}', 'n', 1, '1', 1, 36000);
 insert into haulage.jobs
@@ -53,9 +54,14 @@ select lpad(to_hex(n), 32, '0')::uuid, '{{"answer": "text"}}' from generate_seri
 insert into haulage.job_attempts (job_id, claim_no, attempt, node_id, ended_at, outcome)
 select lpad(to_hex(n), 32, '0')::uuid, 1, 1, '{NODE}', now(), 'completed'
 from generate_series(1, {JOBS - PENDING}) n;
+insert into haulage.job_results (job_id, claim_no, result)
+select lpad(to_hex(n), 32, '0')::uuid, 1, '{{"kind": "echo", "answer": "text"}}'
+from generate_series(1, {JOBS - PENDING}) n;
 alter table haulage.job_payloads add constraint job_payloads_job_id_fkey
 foreign key (job_id) references haulage.jobs on delete cascade not valid;
 alter table haulage.job_attempts add constraint job_attempts_job_id_fkey
+foreign key (job_id) references haulage.jobs on delete cascade not valid;
+alter table haulage.job_results add constraint job_results_job_id_fkey
 foreign key (job_id) references haulage.jobs on delete cascade not valid;
 analyze haulage.jobs;
 """  # noqa: S608  constants

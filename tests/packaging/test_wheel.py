@@ -115,7 +115,7 @@ def test_the_installed_command_is_not_this_checkout(environment: Path, tmp_path:
 
 @pytest.mark.system
 def test_a_database_is_upgraded_checked_and_emptied_from_anywhere(haulage: Haulage) -> None:
-    assert haulage("db", "sql").startswith("create schema if not exists haulage;")
+    assert haulage("db", "sql").startswith("set lock_timeout = '3s';")
     assert haulage("db", "current").startswith("database: none\n")
     assert haulage("db", "upgrade").startswith("upgraded from nothing to ")
     database, program = haulage("db", "current").splitlines()
