@@ -202,9 +202,10 @@ def _over_and_over(turns: _Work, begun: Semaphore) -> None:
 
 @contextmanager
 def _asking(url: str, query: str) -> Iterator[Callable[[], object]]:
-    """Turns that each run a report, on one connection."""
+    """Turns that each run a report, on one connection like those of a role that may read."""
+    settings = {"max_parallel_workers_per_gather": "0"}
     with asyncio.Runner() as runner:
-        connection = runner.run(asyncpg.connect(url))
+        connection = runner.run(asyncpg.connect(url, server_settings=settings))
         yield lambda: runner.run(connection.fetch(query))
 
 

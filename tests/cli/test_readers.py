@@ -112,6 +112,7 @@ def test_a_long_statement_of_a_reader_is_ended(database_url: str, reader: str) -
     with pytest.raises(asyncpg.QueryCanceledError, match="statement timeout"):
         rows(theirs, "select count(*), pg_sleep(50) from reporting.jobs")
     assert value(theirs, "show idle_in_transaction_session_timeout") == "1s"
+    assert value(theirs, "show max_parallel_workers_per_gather") == "0"
     # Granted again, other bounds hold; nothing is refused for having been there.
     assert value(granted(reader, database_url), "show statement_timeout") == "30s"
 
@@ -133,6 +134,7 @@ def test_a_role_is_closed_out_again_and_can_be_dropped(database_url: str, reader
         rows(theirs, "select from reporting.jobs")
     assert value(theirs, "show default_transaction_read_only") == "off"
     assert value(theirs, "show statement_timeout") == "0"
+    assert value(theirs, "show max_parallel_workers_per_gather") != "0"
     rows(database_url, f"drop role {quoted(reader)}")
     rows(database_url, f"create role {quoted(reader)}")
 

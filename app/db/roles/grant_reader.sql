@@ -8,3 +8,5 @@ alter role {reader} in database {database} set default_transaction_read_only = o
 -- A report that goes on for ever, or a transaction left open, would keep dead rows from going.
 alter role {reader} in database {database} set statement_timeout = {timeout};
 alter role {reader} in database {database} set idle_in_transaction_session_timeout = {timeout};
+-- A report that takes several CPUs is sooner done, and holds up whoever claims jobs meanwhile.
+alter role {reader} in database {database} set max_parallel_workers_per_gather = 0;

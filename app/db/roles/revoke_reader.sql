@@ -5,3 +5,4 @@ revoke usage on schema reporting from {reader};
 alter role {reader} in database {database} reset default_transaction_read_only;
 alter role {reader} in database {database} reset statement_timeout;
 alter role {reader} in database {database} reset idle_in_transaction_session_timeout;
+alter role {reader} in database {database} reset max_parallel_workers_per_gather;
