@@ -28,7 +28,10 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # Views keep no data. The schema stays where others have put something into it.
+    """Views keep no data.
+
+    The schema stays where others have put something into it.
+    """
     for statement in reversed(list(statements(FROZEN.read_text("utf-8")))):
         if made := MADE.search(statement):
             op.execute(f"drop {made['kind']} {made['name']}")

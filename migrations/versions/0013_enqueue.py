@@ -44,6 +44,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # Services announce their pipelines anew at every start.
+    """Jobs come by HTTP alone; services announce their pipelines anew at every start."""
     op.execute("drop function haulage.enqueue")
     op.drop_table("pipelines", schema="haulage")

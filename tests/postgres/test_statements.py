@@ -15,6 +15,7 @@ from app.domain.jobs import Attempt, ClaimedJob, Job, LogLine, Milestone, Runnin
 from app.domain.keys import ApiKey
 from app.domain.managing import NodeState, QueueState
 from app.domain.sharing import CallUsage, DatasetSummary, JsonRow
+from app.domain.size import IndexSize, SnapshotHolder, TableSize
 from app.domain.submissions import Batch
 from app.domain.webhooks import Delivery, DueDelivery, Rotation, Webhook
 
@@ -36,6 +37,9 @@ FILLS: dict[str, type[Any]] = {
     "list_queues": QueueState,
     "rotate_secret": Rotation,
     "list_running_jobs": RunningJob,
+    "list_index_sizes": IndexSize,
+    "list_snapshots": SnapshotHolder,
+    "list_table_sizes": TableSize,
     "list_usage": CallUsage,
 }
 DATASET = ("id", "name", "columns", "row_count", "detected", "sha256", "created_at")
