@@ -44,7 +44,7 @@ insert into haulage.usage (job_id, claim_no, stage, model, cached_calls)
 values (:id, 1, 'name', 'm', 2);
 insert into haulage.webhook_deliveries (id, job_id, url, event) values (:id, :id, 'u', 'e');
 """.replace(":id", "'00000000-0000-7000-8000-000000000001'")
-# What revisions 0005, 0009, 0013 and 0014 bring.
+# What revisions 0005, 0009, 0013 and 0015 bring.
 FILL_NEW_TABLES = """
 insert into haulage.deleted_jobs (id) values (gen_random_uuid());
 insert into haulage.webhooks (id, url, events, secret)

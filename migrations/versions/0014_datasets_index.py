@@ -1,4 +1,4 @@
-"""An index by which the datasets of one API key are counted, and old secrets of webhooks.
+"""An index by which the datasets of one API key are counted.
 
 Revision: 0014
 Follows: 0013
@@ -14,7 +14,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    # First, since what follows is undone where it fails. Built beside the writers; see 0008.
+    # Built beside the writers, without the time-out of other steps; see 0008.
     with op.get_context().autocommit_block():
         op.execute("set lock_timeout = 0")
         op.execute("drop index concurrently if exists haulage.datasets_submitter_idx")
@@ -27,25 +27,9 @@ def upgrade() -> None:
             postgresql_concurrently=True,
         )
         op.execute("set lock_timeout = '3s'")
-    op.create_table(
-        "webhook_secrets",
-        sa.Column("webhook_id", sa.Uuid(), nullable=False),
-        sa.Column("secret", sa.Text(), nullable=False),
-        sa.Column("valid_until", sa.DateTime(timezone=True), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["webhook_id"],
-            ["haulage.webhooks.id"],
-            name=op.f("webhook_secrets_webhook_id_fkey"),
-            ondelete="CASCADE",
-        ),
-        sa.PrimaryKeyConstraint("webhook_id", "secret", name=op.f("webhook_secrets_pkey")),
-        schema="haulage",
-    )
 
 
 def downgrade() -> None:
-    # Endpoints go on with the secrets that they have now; old ones end at once.
-    op.drop_table("webhook_secrets", schema="haulage")
     with op.get_context().autocommit_block():
         op.execute("set lock_timeout = 0")
         op.execute("drop index concurrently if exists haulage.datasets_submitter_idx")
