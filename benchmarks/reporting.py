@@ -7,6 +7,7 @@ aims at 100 ms, seven days at 500 ms; claims beside reports at 1.3 times their 9
 """
 
 import asyncio
+import itertools
 import multiprocessing
 import statistics
 import time
@@ -127,12 +128,14 @@ def _show(name: str, values: list[float], aim: float | None) -> None:
 
 def _compare_claims(db: Database) -> None:
     """Rounds in turns, so that whatever else the machine does strikes all alike."""
-    queries = _all_of(PRESENT | WEEK)
+    looped = [_all_of(WEEK)[name] for name in LOOPED]
     company: dict[str, list[_Work]] = {
         "alone": [],
+        # One analyst or dashboard that asks one after the other, without a pause.
+        "beside one of three reports": [partial(_asking, db.url, looped)],
         # What it costs that the CPUs are busy, whoever keeps them so.
         "beside three that count": [_counting] * len(LOOPED),
-        "beside three reports": [partial(_asking, db.url, queries[name]) for name in LOOPED],
+        "beside three reports": [partial(_asking, db.url, [query]) for query in looped],
     }
     values: dict[str, list[float]] = {title: [] for title in company}
     for _ in range(ROUNDS):
@@ -146,8 +149,9 @@ def _compare_claims(db: Database) -> None:
             f"{title:<30} p50 {statistics.median(taken):8.2f} ms   p95 {p95[title]:8.2f} ms   "
             f"{p95[title] / p95['alone']:.2f} times"
         )
-    ratio = p95["beside three reports"] / p95["alone"]
-    print(f"aim {CLAIM_RATIO} times: {'met' if ratio <= CLAIM_RATIO else 'MISSED'}")
+    for title in ("beside one of three reports", "beside three reports"):
+        ratio = p95[title] / p95["alone"]
+        print(f"{title}: aim {CLAIM_RATIO} times {'met' if ratio <= CLAIM_RATIO else 'MISSED'}")
 
 
 def _round(db: Database) -> list[float]:
@@ -201,12 +205,13 @@ def _over_and_over(turns: _Work, begun: Semaphore) -> None:
 
 
 @contextmanager
-def _asking(url: str, query: str) -> Iterator[Callable[[], object]]:
+def _asking(url: str, queries: list[str]) -> Iterator[Callable[[], object]]:
     """Turns that each run a report, on one connection like those of a role that may read."""
     settings = {"max_parallel_workers_per_gather": "0"}
+    in_turn = itertools.cycle(queries)
     with asyncio.Runner() as runner:
         connection = runner.run(asyncpg.connect(url, server_settings=settings))
-        yield lambda: runner.run(connection.fetch(query))
+        yield lambda: runner.run(connection.fetch(next(in_turn)))
 
 
 @contextmanager
