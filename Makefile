@@ -46,6 +46,7 @@ check: $(STAMPS)/dev ## Run every check but the tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python requirements/check.py
+	$(BIN)/python migrations/lint.py
 	$(BIN)/python docs/render.py --check
 
 bench: $(STAMPS)/dev ## Run every benchmark

@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeVar
 
 from fastapi import FastAPI
 
+from app.api.intake import declares
 from app.api.security import Access
 from app.api.server import NoScheduler, WebServer
 from app.config import PIPELINE, Settings, load_settings
@@ -23,9 +24,10 @@ from app.db import migrate
 from app.db.interface import DBFactory, DBInterface
 from app.db.opening import Database, open_database
 from app.db.postgres.adapter import MAX_POOL_CONNECTIONS, PostgresJobsDB
+from app.db.postgres.announcing import announce_pipelines
 from app.db.postgres.budget import connections_left
 from app.db.urls import DatabaseURL
-from app.domain.errors import ConfigurationError
+from app.domain.errors import ConfigurationError, DatabaseUnavailableError, RoleError
 from app.domain.jobs import Registration
 from app.orchestrator.manager import QueueManager
 from app.orchestrator.options import ManagerOptions
@@ -82,6 +84,29 @@ def warn_of_few_connections(
             remedy="lower HAULAGE_MAX_CONCURRENT_JOBS, or raise max_connections of the server "
             "(or the limit of its role or database)",
         )
+
+
+def announce(
+    url: DatabaseURL,
+    settings: Settings,
+    role: Role,
+    pipelines: Mapping[str, Registration],
+    telemetry: Telemetry,
+) -> None:
+    """Tell the database what this process can run, for jobs that are submitted by SQL.
+
+    Where that cannot be stored they go by what was announced before; nothing else depends on it.
+    """
+    try:
+        announce_pipelines(
+            url,
+            pipelines.values(),
+            # A worker's own default counts for nobody: those who take requests have it.
+            default=None if role == "worker" else settings.pipeline,
+            with_dataset=[name for name, each in pipelines.items() if declares(each, "dataset")],
+        )
+    except (DatabaseUnavailableError, RoleError) as error:
+        telemetry.emit("pipelines.unannounced", reason=str(error))
 
 
 def _make_db_impl(
@@ -185,6 +210,8 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
                 revision = ensure_schema(database, settings, telemetry)
                 warn_of_few_connections(database.url, settings, role, telemetry)
             pipelines = _with_declarations(pipelines, probe, telemetry)
+        if database is not None:
+            announce(database.url, settings, role, pipelines, telemetry)
         manager = None
         if role != "api":
             manager = QueueManager(

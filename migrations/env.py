@@ -5,14 +5,24 @@ lock and the loop belong to `app.db.migrate`.
 """
 
 from alembic import context
+from alembic.runtime.migration import MigrationContext, MigrationInfo
 from sqlalchemy import Connection
 
-from app.db.migrate import run_locked
+from app.db.migrate import LOCK_TIMEOUT, run_locked
 from app.db.schema import SCHEMA, metadata
 
 
 def _is_ours(_object: object, name: str | None, kind: str, *_: object) -> bool:
     return not (kind == "table" and name == "alembic_version")
+
+
+def _note_step(
+    ctx: MigrationContext,  # noqa: ARG001  alembic passes all four by name
+    step: MigrationInfo,
+    heads: object,  # noqa: ARG001
+    run_args: object,  # noqa: ARG001
+) -> None:
+    context.config.attributes.get("applied", []).append(step)
 
 
 def _migrate(connection: Connection) -> None:
@@ -24,6 +34,7 @@ def _migrate(connection: Connection) -> None:
         include_object=_is_ours,
         include_name=lambda name, kind, _parents: kind != "schema" or name == SCHEMA,
         compare_server_default=True,
+        on_version_apply=_note_step,
         transaction_per_migration=True,
     )
     with context.begin_transaction():
@@ -33,13 +44,17 @@ def _migrate(connection: Connection) -> None:
 def _write_sql() -> None:
     context.configure(
         dialect_name="postgresql",
+        # Else every % of a function's body would come out twice.
+        dialect_opts={"paramstyle": "named"},
         target_metadata=metadata,
         version_table_schema=SCHEMA,
         literal_binds=True,
         transaction_per_migration=True,
     )
+    output = context.get_context().impl.static_output
+    output(f"set lock_timeout = '{LOCK_TIMEOUT}';")
     # The version table lives in the schema, so the schema comes first.
-    context.get_context().impl.static_output(f"create schema if not exists {SCHEMA};")
+    output(f"create schema if not exists {SCHEMA};")
     with context.begin_transaction():
         context.run_migrations()
 

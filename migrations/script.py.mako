@@ -19,4 +19,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    """Says what is lost: shown before it is done."""
     ${downgrades if downgrades else "pass"}

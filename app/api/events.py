@@ -56,6 +56,13 @@ class FollowResponse(EventSourceResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
+        if scope["method"] == "HEAD":
+            # Its headers alone: there is no body that could come to an end.
+            await self._events.aclose()
+            start = {"status": self.status_code, "headers": self.raw_headers}
+            await send({"type": "http.response.start", **start})
+            await send({"type": "http.response.body", "body": b""})
+            return
 
         async def send_in_time(message: Message) -> None:
             async with asyncio.timeout(SEND_SECONDS):

@@ -43,6 +43,8 @@ EXAMPLES: Final[dict[str, Any]] = {
         "node_id": _NODE,
         "pid": 4711,
         "cancel_requested_at": None,
+        "batch_id": None,
+        "submitted_by": "",
         "timeout_seconds": 3600.0,
         "start_timeout_seconds": None,
         "stall_seconds": None,
@@ -89,6 +91,10 @@ EXAMPLES: Final[dict[str, Any]] = {
     },
     "WebhookResponse": _WEBHOOK,
     "NewWebhookResponse": {**_WEBHOOK, "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
+    "SecretResponse": {
+        "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        "old_valid_until": "2026-12-01T09:00:00Z",
+    },
     "PipelineResponse": {
         "name": "demo-sleep",
         "is_default": False,

@@ -13,12 +13,19 @@ import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from app.db.ids import as_uuid
 from app.db.interface import DBInterface
-from app.domain.following import FollowCursor, JobNews, LogCursor, StoredEvent, StoredLine
+from app.domain.following import (
+    FollowCursor,
+    FoundLines,
+    JobNews,
+    LogCursor,
+    StoredEvent,
+    StoredLine,
+)
 from app.domain.jobs import JobStatus, Progress
 from app.loops import PeriodicLoop
 from app.telemetry import Telemetry, default_telemetry
@@ -150,14 +157,16 @@ class LogFollower(Follower):
             return None
         return LogCursor(self.job_id, self._after, self._least_level)
 
-    def take_lines(self, lines: Sequence[StoredLine], *, is_whole: bool) -> None:
-        """The next lines, read after the latest news; `is_whole` where none are left."""
-        for line in lines:
-            if len(self._lines) >= MAX_QUEUED:
-                is_whole = False
-                break
-            self._lines.append(line)
-            self._after = line.id
+    def take_lines(self, found: FoundLines) -> None:
+        """What the look after the latest news gave."""
+        taken = found.lines[: MAX_QUEUED - len(self._lines)]
+        self._lines += taken
+        is_taken = len(taken) == len(found.lines)
+        if is_taken:
+            self._after = found.after
+        elif taken:
+            self._after = taken[-1].id
+        is_whole = found.is_whole and is_taken
         # Lines are written by running jobs only: those of an ended one are all there.
         self.is_over = is_whole and (self.status is None or self.status.is_terminal)
         if self._lines or self.is_over:
@@ -296,11 +305,10 @@ class Followers:
         cursors = list(by_cursor)
         page = _page(len(cursors))
         is_left = False
-        for cursor, lines in zip(cursors, await self._db.list_lines(cursors, page), strict=True):
-            is_whole = len(lines) < page
-            is_left |= not is_whole
+        for cursor, found in zip(cursors, await self._db.list_lines(cursors, page), strict=True):
+            is_left |= not found.is_whole
             for follower in by_cursor[cursor]:
-                follower.take_lines(lines, is_whole=is_whole)
+                follower.take_lines(found)
         return is_left
 
 

@@ -77,7 +77,7 @@ class HealthRoutes:
         self._wanted_revision = wanted_revision
 
     def add_to(self, router: APIRouter) -> None:
-        """Declare the routes; HEAD is answered as well, since many probes ask so."""
+        """Declare the routes."""
         routes: tuple[tuple[str, Callable[[], Awaitable[BaseModel]], type[BaseModel], str], ...]
         routes = (
             ("/livez", self.livez, AliveResponse, "Is the process alive"),
@@ -94,7 +94,6 @@ class HealthRoutes:
                 tags=["health"],
                 responses=problems(503),
             )
-            router.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)
 
     async def livez(self) -> AliveResponse:
         """The event loop turns and the scheduler's loops get on; the database is not asked."""

@@ -222,20 +222,21 @@ class HistoryRoutes:
             f"job {job_id} has no checkpoint of this stage",
         )
 
-    async def _pages(self, cursor: LogCursor, lines: int) -> AsyncGenerator[list[StoredLine], None]:
+    async def _pages(
+        self, cursor: LogCursor, lines: int
+    ) -> AsyncGenerator[Sequence[StoredLine], None]:
         """Up to `lines` lines after a cursor; the loop serves others between the pages."""
         while lines > 0:
-            limit = min(lines, LOG_PAGE_LINES)
-            [page] = await self._db.list_lines([cursor], limit)
-            if page:
-                yield page
-                cursor = LogCursor(cursor.job_id, page[-1].id, cursor.least_level)
-            if len(page) < limit:
+            [found] = await self._db.list_lines([cursor], min(lines, LOG_PAGE_LINES))
+            if found.lines:
+                yield found.lines
+            if found.is_whole:
                 return
-            lines -= limit
+            cursor = LogCursor(cursor.job_id, found.after, cursor.least_level)
+            lines -= len(found.lines)
 
     async def _log_response(
-        self, http: Request, job_id: str, wanted: LogQuery, pages: list[list[StoredLine]]
+        self, http: Request, job_id: str, wanted: LogQuery, pages: Sequence[Sequence[StoredLine]]
     ) -> Response:
         headers = {"Vary": "Accept"}
         following = None

@@ -1,8 +1,12 @@
 """Links between pages of a list (RFC 8288)."""
 
+from typing import Final
 from urllib.parse import quote, urlencode
 
 from fastapi import Request, Response
+
+NEXT_PAGE: Final = 'The next page: `<...>; rel="next"`.'
+"""What the header `Link` is in the description of a list."""
 
 
 def next_page(http: Request, **position: object) -> str:

@@ -9,17 +9,23 @@ from app.api.managing_schemas import BulkRequest, BulkResponse
 from app.api.openapi import headers, problems
 from app.api.problems import RETRY_AFTER_SECONDS
 from app.api.schemas import JobStateResponse
+from app.api.security_quota import Quota
 from app.api.versions import beside
 from app.db.ids import as_uuid
 from app.db.interface import DBInterface
+from app.domain.errors import QuotaExceededError
 from app.domain.jobs import JobStatus
 
 
 class ManageRoutes:
-    """Routes that change a job after its submission."""
+    """Routes that change a job after its submission.
 
-    def __init__(self, db: DBInterface) -> None:
+    A retry counts for the key that submitted the job.
+    """
+
+    def __init__(self, db: DBInterface, quota: Quota) -> None:
         self._db = db
+        self._quota = quota
 
     def add_to(self, router: APIRouter) -> None:
         """Declare the routes."""
@@ -50,7 +56,7 @@ class ManageRoutes:
             tags=["jobs"],
             responses={
                 200: {"headers": headers(Location="Where to follow it.")},
-                **problems(404, 409, 410, 503),
+                **problems(404, 409, 410, 429, 503),
             },
         )
         add(
@@ -82,7 +88,7 @@ class ManageRoutes:
             response_model=BulkResponse,
             summary="Run many ended jobs again",
             tags=["jobs"],
-            responses=problems(400, 408, 413, 415, 422, 503),
+            responses=problems(400, 408, 413, 415, 422, 429, 503),
         )
 
     async def cancel_post(self, job_id: str, response: Response) -> JobStateResponse:
@@ -102,9 +108,13 @@ class ManageRoutes:
         """Make an ended job pending again under its id, with a fresh budget of attempts.
 
         Attempts, milestones and logs so far stay. A failed or cancelled job goes on from its
-        checkpoints; a completed one starts over.
+        checkpoints; a completed one starts over. It counts against the caps of the key that
+        submitted it.
         """
-        await self._db.retry_job(job_id)
+        try:
+            await self._db.retry_job(job_id, self._quota.caps)
+        except QuotaExceededError as error:
+            raise await self._quota.refusal(http, error.violated) from None
         job_id = _canonical(job_id)
         response.headers["Location"] = beside(http, f"/jobs/{job_id}")
         return JobStateResponse(id=job_id, status=JobStatus.PENDING)
@@ -128,9 +138,10 @@ class ManageRoutes:
         """Make failed and cancelled jobs pending again, each as `POST /jobs/{id}/retry` does.
 
         Completed ones too where the request names that status or the jobs themselves. One
-        request changes at most 1,000 of them; repeat it while some are `left`.
+        request changes at most 1,000 of them; repeat it while some are `left`. Those that the caps
+        of their keys have no room for are left too; 429 where that is so with all of them.
         """
-        return BulkResponse.of(await self._db.retry_jobs(request.wanted()))
+        return BulkResponse.of(await self._db.retry_jobs(request.wanted(), self._quota.caps))
 
 
 def _canonical(job_id: str) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -25,9 +26,12 @@ from app.api.schemas import EnqueueResponse
 from app.api.security_quota import Quota
 from app.api.submitting import KEY_PARAMETER, SUBMITTED
 from app.api.versions import beside
+from app.db.ids import as_uuid
 from app.db.interface import DBInterface
-from app.domain.jobs import MAX_PAYLOAD_BYTES, Job, JobOptions, Registration
+from app.domain.errors import JobNotFoundError, UnknownPipelineError
+from app.domain.jobs import MAX_PAYLOAD_BYTES, JobOptions, Registration
 from app.domain.json_values import check_depth, dump_field
+from app.domain.submissions import fingerprint
 
 START_FROM = "start_from"
 # Of any size, and compared as they come: pydantic's copies of them would be made in one go.
@@ -85,12 +89,40 @@ class CloneRoutes:
         over what the other has finished up to that stage, where the pipeline can do so.
         """
         request = request or CloneRequest()
+        size = len(await http.body())
+        asked = await _sized(size, lambda: _asked(job_id, request))
         key = key_of(http)
+        try:
+            clone_id, is_new = await self._clone(job_id, request, http, response, asked, key)
+        except (JobNotFoundError, UnknownPipelineError, Problem):
+            # What a clone is made from may change or go; once made it stays the answer to its key.
+            found = key and await self._db.find_submission(submitter_of(http), key, asked)
+            if not found:
+                raise
+            clone_id, is_new = found, False
+        if not is_new:
+            response.headers[REPLAYED_HEADER] = "true"
+        response.headers["Location"] = beside(http, f"/jobs/{clone_id}")
+        response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        return EnqueueResponse(id=clone_id)
+
+    async def _clone(
+        self,
+        job_id: str,
+        request: CloneRequest,
+        http: Request,
+        response: Response,
+        asked: bytes,
+        key: str | None,
+    ) -> tuple[str, bool]:
+        """The clone's id, and whether it was made just now."""
         job = await self._db.get_job(job_id)
         size = len(await http.body())
-        options = await _sized(
-            size, lambda: self._options(job, request, submitter=submitter_of(http), key=key)
+        options = self._intake.options(
+            request.options_like(job), None, submitter=submitter_of(http), key=key
         )
+        if key is not None:
+            options = replace(options, fingerprint=asked)
         if request.from_stage is not None:
             await self._check_stage(job.id, options.pipeline or job.pipeline, request.from_stage)
         payload = await self._payload(job.id, request, size)
@@ -101,26 +133,7 @@ class CloneRoutes:
         with unknown_dataset():
             clone_id = await self._db.insert_pending_job(payload, options)
         response.headers.update(room)
-        if key is not None and clone_id != options.job_id:
-            response.headers[REPLAYED_HEADER] = "true"
-        response.headers["Location"] = beside(http, f"/jobs/{clone_id}")
-        response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-        return EnqueueResponse(id=clone_id)
-
-    def _options(
-        self, job: Job, request: CloneRequest, *, submitter: str, key: str | None
-    ) -> JobOptions:
-        content = {name: getattr(request, name) for name in request.model_fields_set & _CONTENT}
-        for name, value in content.items():
-            check_depth(value, name)
-        said = request.model_dump(mode="json", exclude_unset=True, exclude=set(_CONTENT))
-        return self._intake.options(
-            request.options_like(job),
-            # What the clone is made of; the other job's payload does not change.
-            [job.id, said | content],
-            submitter=submitter,
-            key=key,
-        )
+        return clone_id, key is None or clone_id == options.job_id
 
     async def _check_stage(self, job_id: str, pipeline: str, stage: str) -> None:
         if self._pipelines is not None and not declares(self._pipelines[pipeline], START_FROM):
@@ -140,6 +153,15 @@ class CloneRoutes:
         if request.has_payload or request.payload_patch is not None or start is not None:
             return await _sized(size + len(stored), lambda: _changed(stored, request, start))
         return stored
+
+
+def _asked(job_id: str, request: CloneRequest) -> bytes:
+    """The fingerprint of what is asked for: nothing in it is the other job's, which may change."""
+    content = {name: getattr(request, name) for name in request.model_fields_set & _CONTENT}
+    for name, value in content.items():
+        check_depth(value, name)
+    said = request.model_dump(mode="json", exclude_unset=True, exclude=set(_CONTENT))
+    return fingerprint([str(as_uuid(job_id)), said | content], JobOptions())
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

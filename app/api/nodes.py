@@ -1,13 +1,20 @@
 """Nodes: who runs jobs, and letting one run out of them."""
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Final, Literal
 
+from fastapi import Query, Request, Response
 from fastapi.routing import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.openapi import problems
+from app.api.links import NEXT_PAGE, link_to_next, next_page
+from app.api.openapi import headers, problems
 from app.db.interface import DBInterface
+from app.domain.managing import DEFAULT_PAGE, MAX_PAGE, NodeState
+
+# The first word says in which part of the list the id is.
+_LIVE: Final = "live"
+_CURSOR: Final = rf"^({_LIVE}|ended)\.[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$"
 
 
 class NodeResponse(BaseModel):
@@ -50,9 +57,13 @@ class NodeResponse(BaseModel):
 
 
 class NodeListResponse(BaseModel):
-    """Nodes that are known; those that live come first."""
+    """A page of the nodes that are known; those that live come first, then the newest."""
 
     items: list[NodeResponse]
+    next: str | None = Field(
+        description="Where the next page is; null where nothing is left.",
+        examples=["/nodes?cursor=live.019ad0f2-5f3e-7c1a-9d0e-2b7c8f6f0a12"],
+    )
 
 
 class NodeRoutes:
@@ -71,7 +82,7 @@ class NodeRoutes:
             response_model=NodeListResponse,
             summary="Nodes and what they run",
             tags=["nodes"],
-            responses=problems(503),
+            responses={200: {"headers": headers(Link=NEXT_PAGE)}, **problems(422, 503)},
         )
         add(
             "/nodes/{node_id}/drain",
@@ -92,10 +103,25 @@ class NodeRoutes:
             responses=problems(404, 409, 503),
         )
 
-    async def list_nodes(self) -> NodeListResponse:
-        """Every start of a scheduler is a node of its own; ended ones go after a week."""
-        nodes = await self._db.list_nodes()
-        return NodeListResponse(items=[NodeResponse.model_validate(node) for node in nodes])
+    async def list_nodes(
+        self,
+        http: Request,
+        response: Response,
+        limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = DEFAULT_PAGE,
+        cursor: Annotated[
+            str | None, Query(pattern=_CURSOR, description="Of the `next` of the page before.")
+        ] = None,
+    ) -> NodeListResponse:
+        """Every start of a scheduler is a node of its own; ended ones go after a week.
+
+        One that ends between two pages may be told twice, never left out.
+        """
+        behind = None if cursor is None else _place_of(cursor)
+        found = await self._db.list_nodes(limit + 1, behind)
+        more = next_page(http, cursor=_cursor_of(found[limit - 1])) if len(found) > limit else None
+        link_to_next(response, more)
+        nodes = [NodeResponse.model_validate(node) for node in found[:limit]]
+        return NodeListResponse(items=nodes, next=more)
 
     async def drain_node(self, node_id: str) -> NodeResponse:
         """It claims nothing more and finishes what it runs. Twice is harmless.
@@ -107,3 +133,12 @@ class NodeRoutes:
     async def resume_node(self, node_id: str) -> NodeResponse:
         """It claims again, at once where jobs are due. Twice is harmless."""
         return NodeResponse.model_validate(await self._db.resume_node(node_id))
+
+
+def _cursor_of(node: NodeState) -> str:
+    return f"{_LIVE if node.is_alive else 'ended'}.{node.id}"
+
+
+def _place_of(cursor: str) -> tuple[bool, str]:
+    part, _, node_id = cursor.partition(".")
+    return part == _LIVE, node_id

@@ -4,10 +4,10 @@
             <--answer (JSON, on stdout)--'         the file it reads or writes is inherited
 
 A thread would not do: one call of the JSON or CSV reader keeps the lock until it is over, and the
-event loop with it. The process also gives its memory back, and it can be killed: when the client
-goes, when time is up, and when the service ends, whatever it is in the middle of. It watches its
-standard input, so it goes with the service even if that is killed. What libraries write to
-temporary files of theirs is in a folder of the process, and goes with it.
+event loop with it. The process also has a bound of memory of its own and gives all of it back, and
+it can be killed: when the client goes, when time is up, and when the service ends, whatever it is
+in the middle of. It watches its standard input, so it goes with the service even if that is killed.
+What libraries write to temporary files of theirs is in a folder of the process, and goes with it.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from app.domain.errors import (
     JobNotFoundError,
     TooLargeError,
 )
-from app.worker.isolation import give_way, go_first
+from app.worker.isolation import bound_memory, give_way, go_first
 
 Work = Callable[..., Awaitable[Any]]
 """`await work(db, file, **arguments)` gives the answer, JSON; a function of a module."""
@@ -51,6 +51,8 @@ _ERRORS: Final[Mapping[str, Callable[..., HaulageError]]] = {
     )
 }
 _LAST_WORDS_BYTES: Final = 8_000
+# What Python and what Rust (the reader of workbooks) say last.
+_OUT_OF_MEMORY: Final = ("MemoryError", "memory allocation of")
 
 
 class BusyError(HaulageError):
@@ -59,6 +61,10 @@ class BusyError(HaulageError):
 
 class OffloadedError(HaulageError):
     """The process ended without an answer, or with an error that is ours; the text says how."""
+
+
+class OutOfMemoryError(OffloadedError):
+    """The work would take more memory than a process of this kind may have."""
 
 
 class Offloading:
@@ -71,6 +77,7 @@ class Offloading:
         max_at_once: processes.
         wait_seconds: how long work waits for its turn before it is refused.
         limit_seconds: how long it may take.
+        memory_bytes: what each process may have.
     """
 
     def __init__(
@@ -81,18 +88,21 @@ class Offloading:
         max_at_once: int,
         wait_seconds: float,
         limit_seconds: float,
+        memory_bytes: int,
     ) -> None:
         self._db = db
         self._db_factory = db_factory
         self._turns = asyncio.Semaphore(max_at_once)
         self._wait_seconds = wait_seconds
         self._limit_seconds = limit_seconds
+        self._memory_bytes = memory_bytes
 
     async def run(self, work: Work, file: BinaryIO, **arguments: Any) -> Any:
         """What `work` answers; HaulageError as it raises it.
 
         Raises:
             BusyError: there was no turn for it in time.
+            OutOfMemoryError: it takes more than it may.
             OffloadedError: it did not come to an end, in time or at all.
         """
         async with self._turn():
@@ -100,7 +110,9 @@ class Offloading:
                 async with asyncio.timeout(self._limit_seconds):
                     if self._db_factory is None:
                         return await work(self._db, file, **arguments)
-                    order = pickle.dumps((self._db_factory, work, file.fileno(), arguments))
+                    order = pickle.dumps(
+                        (self._memory_bytes, self._db_factory, work, file.fileno(), arguments)
+                    )
                     # Empty in the end, unless the process was killed.
                     with TemporaryDirectory(
                         prefix="haulage-", ignore_cleanup_errors=True
@@ -150,6 +162,8 @@ async def _in_process(order: bytes, descriptor: int, folder: str) -> Any:
         await asyncio.shield(process.wait())
     if exit_code != 0 or not answer:
         last_words = said[-_LAST_WORDS_BYTES:].decode("utf-8", "replace")
+        if any(words in last_words for words in _OUT_OF_MEMORY):
+            raise OutOfMemoryError(last_words.strip())
         raise OffloadedError(f"the process ended with exit code {exit_code} {last_words}".strip())
     return await asyncio.to_thread(_told, answer)
 
@@ -163,6 +177,8 @@ def _told(answer: bytes) -> Any:
     told = json.loads(answer)
     if "answer" in told:
         return told["answer"]
+    if told["error"] == MemoryError.__name__:
+        raise OutOfMemoryError(told["traceback"])
     raised: Callable[..., HaulageError] | None = _ERRORS.get(told["error"])
     if raised is None:
         raise OffloadedError(told["traceback"])
@@ -186,10 +202,12 @@ def _main() -> None:
     """Do what standard input orders, say the answer on standard output, and end at once."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not mix with the answer
-    db_factory, work, descriptor, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301  our parent
+    memory_bytes, *order = pickle.load(sys.stdin.buffer)  # noqa: S301  our parent
+    db_factory, work, descriptor, arguments = order
     threading.Thread(target=_end_with_parent, daemon=True).start()
     go_first()
     give_way()
+    bound_memory(memory_bytes)
 
     async def do() -> Any:
         db: DBInterface = db_factory()

@@ -35,6 +35,7 @@ KINDS: Final[tuple[tuple[str, tuple[int, ...], str], ...]] = (
     ("node-gone", (409,), "the node has stopped or is lost; a new boot is a new node"),
     ("dataset-in-use", (409,), "a job that has not ended names it"),
     ("too-many-webhooks", (409,), "there are 100 endpoints"),
+    ("too-many-secrets", (409,), "the endpoint has 4 old secrets that are still good"),
     ("still-pending", (409,), "a delivery that has not ended cannot be replayed"),
     ("switched-off", (409,), "nothing is replayed to an endpoint that is told nothing"),
     ("job-deleted", (410,), "the job was deleted, by somebody or for its age"),

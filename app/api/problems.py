@@ -22,6 +22,7 @@ from app.domain.errors import (
     JobNotFoundError,
     NodeGoneError,
     NodeNotFoundError,
+    QuotaExceededError,
     SearchTooLongError,
     TooLargeError,
     UnknownPipelineError,
@@ -32,6 +33,7 @@ from app.telemetry import MAY_REPEAT
 MAX_TOLD_ERRORS: Final = 100
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 2
+QUOTA_RETRY_SECONDS: Final = 5
 
 _logger: Final = logging.getLogger("haulage.api")
 
@@ -73,6 +75,7 @@ def install_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(JobDeletedError, _on_job_deleted)
     app.add_exception_handler(NodeNotFoundError, _on_node_not_found)
     app.add_exception_handler(NodeGoneError, _on_node_gone)
+    app.add_exception_handler(QuotaExceededError, _on_quota_exceeded)
     app.add_exception_handler(IllegalTransitionError, _on_illegal_transition)
     app.add_exception_handler(UnknownPipelineError, _on_unknown_pipeline)
     app.add_exception_handler(SearchTooLongError, _on_search_too_long)
@@ -160,6 +163,18 @@ async def _on_node_not_found(request: Request, error: Exception) -> JSONResponse
 
 async def _on_node_gone(request: Request, error: Exception) -> JSONResponse:
     return answer(request, Problem(HTTPStatus.CONFLICT, "node-gone", str(error)))
+
+
+async def _on_quota_exceeded(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, QuotaExceededError)  # noqa: S101  as registered
+    problem = Problem(
+        HTTPStatus.TOO_MANY_REQUESTS,
+        "quota-exceeded",
+        str(error),
+        headers={"Retry-After": str(QUOTA_RETRY_SECONDS)},
+        violated_policies=error.violated,
+    )
+    return answer(request, problem)
 
 
 async def _on_illegal_transition(request: Request, error: Exception) -> JSONResponse:

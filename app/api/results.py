@@ -15,7 +15,7 @@ from fastapi.routing import APIRouter
 from app.api.connected import while_connected
 from app.api.export import export
 from app.api.links import link_to_next, next_page
-from app.api.offloading import BusyError, OffloadedError, Offloading
+from app.api.offloading import BusyError, OffloadedError, Offloading, OutOfMemoryError
 from app.api.openapi import headers, problems
 from app.api.problems import RETRY_AFTER_SECONDS, Problem
 from app.api.results_schemas import QuotesPage, ResponsesPage, ThemesResponse
@@ -39,6 +39,9 @@ MAX_ANSWERS_BYTES: Final = 2 * 1024**3
 
 EXPORT_WAIT_SECONDS: Final = 10.0
 EXPORT_SECONDS: Final = 120.0
+EXPORT_MEMORY_BYTES: Final = 2 * 1024**3
+"""Of one process."""
+
 PAGE: Final = 50
 MAX_PAGE: Final = 200
 
@@ -68,6 +71,7 @@ class ResultRoutes:
             max_at_once=MAX_EXPORTS,
             wait_seconds=EXPORT_WAIT_SECONDS,
             limit_seconds=EXPORT_SECONDS,
+            memory_bytes=EXPORT_MEMORY_BYTES,
         )
 
     def add_to(self, router: APIRouter) -> None:
@@ -94,15 +98,6 @@ class ResultRoutes:
                 304: {"description": "The client has it already (If-None-Match)."},
                 **problems(404, 406, 409, 410, 422, 503),
             },
-        )
-        # What GET would answer, for its headers; the server leaves out the body.
-        add(
-            path,
-            self.get_result,
-            methods=["HEAD"],
-            name="head_result",
-            include_in_schema=False,
-            response_class=Response,
         )
         add(
             path + "/themes",
@@ -242,6 +237,9 @@ class ResultRoutes:
             file.close()
             if isinstance(error, ExportError):
                 raise Problem(HTTPStatus.NOT_ACCEPTABLE, "no-export", str(error)) from None
+            if isinstance(error, OutOfMemoryError):
+                told = "it would take too much memory in this form"
+                raise Problem(HTTPStatus.NOT_ACCEPTABLE, "no-export", told) from None
             if isinstance(error, OffloadedError):
                 _logger.error("an export could not be made: %s", error)  # noqa: TRY400
                 raise _busy("the export could not be made; the reason was logged") from None

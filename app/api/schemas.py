@@ -189,6 +189,8 @@ class JobResponse(BaseModel):
     node_id: str | None
     pid: int | None = Field(description="Process of the latest attempt.")
     cancel_requested_at: datetime | None
+    batch_id: str | None = Field(description="Of the batch that it was submitted in.")
+    submitted_by: str = Field(description="Id of the key; empty where none was needed.")
     timeout_seconds: float | None = Field(description="Null: the node's default holds.")
     start_timeout_seconds: float | None
     stall_seconds: float | None
@@ -239,6 +241,8 @@ class JobResponse(BaseModel):
             node_id=job.node_id,
             pid=job.pid,
             cancel_requested_at=job.cancel_requested_at,
+            batch_id=job.batch_id,
+            submitted_by=job.submitted_by,
             timeout_seconds=job.limits.timeout_seconds,
             start_timeout_seconds=job.limits.start_timeout_seconds,
             stall_seconds=job.limits.stall_seconds,
@@ -270,4 +274,7 @@ class ProblemResponse(BaseModel):
     errors: list[ProblemPlace] | None = Field(default=None, description="For bad input.")
     job_status: JobStatus | None = Field(
         default=None, description="Where the job's status stands in the way."
+    )
+    violated_policies: list[str] | None = Field(
+        default=None, description="Where a cap is reached: which, as `RateLimit-Policy` names them."
     )

@@ -5,23 +5,22 @@ may therefore be exceeded by what arrives during a count, and by what other proc
 a second; it holds against a client that goes on submitting, which is what it is for.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
 from fastapi import Request
 
-from app.api.problems import Problem
+from app.api.problems import QUOTA_RETRY_SECONDS, Problem
 from app.api.security import Access
 from app.api.security_cache import BriefCache
 from app.db.contracts.keys import KeyStore
-from app.domain.keys import ApiKey
+from app.domain.keys import ApiKey, PendingCaps, Scope
 
 COUNT_SECONDS: Final = 1.0
 # Before anybody is turned away the count is made anew, if it is older than this.
 FRESH_SECONDS: Final = 0.1
-QUOTA_RETRY_SECONDS: Final = 5
 MAX_COUNTED_KEYS: Final = 1_000
 
 
@@ -60,10 +59,7 @@ class Quota:
         key: ApiKey | None = getattr(http.state, "api_key", None)
         if key is None:
             return {}
-        caps = {
-            "pending-jobs": _either(key.max_pending_jobs, self._access.max_pending_jobs),
-            "pending-bytes": _either(key.max_pending_bytes, self._access.max_pending_bytes),
-        }
+        caps = self._caps_of(key)
         wanted = {"pending-jobs": jobs, "pending-bytes": size_bytes}
         waiting = await self._known(key.id)
         if _exceeded(caps, waiting, wanted):
@@ -72,17 +68,23 @@ class Quota:
         if exceeded and await self._are_known(http, keys):
             return _headers(caps, waiting)
         if exceeded:
-            raise Problem(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "quota-exceeded",
-                "too much of this key is waiting already: "
-                + ", ".join(f"{name} of {caps[name]}" for name in exceeded),
-                headers={"Retry-After": str(QUOTA_RETRY_SECONDS), **_headers(caps, waiting)},
-                violated_policies=exceeded,
-            )
+            raise _refusal(exceeded, _headers(caps, waiting))
         waiting.jobs += jobs
         waiting.size_bytes += size_bytes
         return _headers(caps, waiting)
+
+    async def refusal(self, http: Request, exceeded: Sequence[str]) -> Problem:
+        """What tells that there is no room for a job of the request's key to begin again."""
+        key: ApiKey | None = getattr(http.state, "api_key", None)
+        if key is None or key.allows(Scope.ADMIN):
+            return _refusal(exceeded, {})  # the job may be of another key, whose room is not told
+        waiting = await self._known(key.id, FRESH_SECONDS)
+        return _refusal(exceeded, _headers(self._caps_of(key), waiting))
+
+    @property
+    def caps(self) -> PendingCaps:
+        """Of keys that have none of their own."""
+        return PendingCaps(self._access.max_pending_jobs, self._access.max_pending_bytes)
 
     async def admit_datasets(self, http: Request, under_way: int) -> None:
         """Refuse a dataset of a key that has as many as it may; Problem 429.
@@ -100,6 +102,12 @@ class Quota:
                 headers={"Retry-After": str(QUOTA_RETRY_SECONDS), "Connection": "close"},
                 violated_policies=["datasets"],
             )
+
+    def _caps_of(self, key: ApiKey) -> dict[str, int]:
+        return {
+            "pending-jobs": _either(key.max_pending_jobs, self._access.max_pending_jobs),
+            "pending-bytes": _either(key.max_pending_bytes, self._access.max_pending_bytes),
+        }
 
     async def close(self) -> None:
         """End what goes on beside the requests."""
@@ -119,6 +127,16 @@ class Quota:
     async def _count(self, key_id: str) -> _Waiting:
         pending = await self._db.count_pending(key_id)
         return _Waiting(pending.jobs, pending.size_bytes)
+
+
+def _refusal(exceeded: Sequence[str], room: dict[str, str]) -> Problem:
+    return Problem(
+        HTTPStatus.TOO_MANY_REQUESTS,
+        "quota-exceeded",
+        f"too much of this key is waiting already: {', '.join(exceeded)}",
+        headers={"Retry-After": str(QUOTA_RETRY_SECONDS), **room},
+        violated_policies=exceeded,
+    )
 
 
 def _either(own: int | None, general: int) -> int:

@@ -36,6 +36,7 @@ SCOPES: Final = {
     ("GET", "/webhooks/{}"): Scope.ADMIN,
     ("PATCH", "/webhooks/{}"): Scope.ADMIN,
     ("DELETE", "/webhooks/{}"): Scope.ADMIN,
+    ("POST", "/webhooks/{}/secret"): Scope.ADMIN,
     ("GET", "/webhooks/{}/deliveries"): Scope.ADMIN,
     ("POST", "/webhooks/deliveries/{}/replay"): Scope.ADMIN,
 }

@@ -212,7 +212,7 @@ class WebServer:
             BatchRoutes(self._db, self._intake, self._security.quota),
             DatasetRoutes(self._db, self._security.quota, self._db_factory),
             ResultRoutes(self._db, self._db_factory),
-            ManageRoutes(self._db),
+            ManageRoutes(self._db, self._security.quota),
             HealthRoutes(
                 self._db,
                 has_started=lambda: self._has_started,

@@ -10,9 +10,25 @@ V1: Final = "/v1"
 
 def include_in_both(app: FastAPI, router: APIRouter) -> None:
     """Serve `router` at the root and under /v1; the OpenAPI document lists it once."""
+    _answer_head(router)
     app.include_router(router)
     app.include_router(router, prefix=V1, include_in_schema=False)
     app.state.router = router
+
+
+def _answer_head(router: APIRouter) -> None:
+    """What GET would answer, for its headers (RFC 9110, 9.1); the server leaves out the body."""
+    for route in list(router.routes):
+        if isinstance(route, APIRoute) and "GET" in (route.methods or ()):
+            router.add_api_route(
+                route.path,
+                route.endpoint,
+                methods=["HEAD"],
+                name=f"head_{route.name}",
+                include_in_schema=False,
+                response_model=route.response_model,
+                response_class=route.response_class,
+            )
 
 
 def allowed_methods(http: Request) -> list[str]:

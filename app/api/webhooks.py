@@ -10,11 +10,15 @@ from fastapi import Query, Request, Response
 from fastapi.routing import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.api.links import NEXT_PAGE, link_to_next, next_page
 from app.api.openapi import headers, problems
 from app.api.problems import Problem
 from app.api.versions import beside
 from app.db.contracts.webhooks import WebhookStore
 from app.domain.webhooks import (
+    DEFAULT_OLD_SECRET_SECONDS,
+    MAX_OLD_SECRET_SECONDS,
+    MAX_OLD_SECRETS,
     MAX_URL_CHARACTERS,
     Delivery,
     DeliveryStatus,
@@ -84,6 +88,29 @@ class NewWebhookResponse(WebhookResponse):
     secret: str = Field(description="For verifying `webhook-signature`: `whsec_` and base64.")
 
 
+class SecretRequest(BaseModel):
+    """How long secrets from before are good."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"old_valid_seconds": 3600}]}
+    )
+
+    old_valid_seconds: float = Field(
+        default=DEFAULT_OLD_SECRET_SECONDS,
+        ge=0,
+        le=MAX_OLD_SECRET_SECONDS,
+        allow_inf_nan=False,
+        description="Messages are signed with them, too, for so long; 0 ends all of them now.",
+    )
+
+
+class SecretResponse(BaseModel):
+    """A new secret, which is told this once."""
+
+    secret: str = Field(description="For verifying `webhook-signature`: `whsec_` and base64.")
+    old_valid_until: datetime = Field(description="No earlier secret is good for longer.")
+
+
 class WebhooksResponse(BaseModel):
     """All endpoints."""
 
@@ -128,7 +155,10 @@ class DeliveriesResponse(BaseModel):
     """A page of deliveries, the newest first."""
 
     items: list[DeliveryResponse]
-    next: str | None = Field(description="Give it as `before` for the next page.")
+    next: str | None = Field(
+        description="Where the next page is; null where nothing is left.",
+        examples=["/webhooks/019ad0f2-5f3e-7c1a-9d0e-2b7c8f6f0a13/deliveries?before=AAZE..."],
+    )
 
 
 class WebhookRoutes:
@@ -192,13 +222,22 @@ class WebhookRoutes:
             responses=problems(404, 503),
         )
         add(
+            "/webhooks/{webhook_id}/secret",
+            self.rotate_secret,
+            methods=["POST"],
+            response_model=SecretResponse,
+            summary="Give an endpoint a new secret",
+            tags=["webhooks"],
+            responses=problems(400, 404, 408, 409, 413, 415, 422, 503),
+        )
+        add(
             "/webhooks/{webhook_id}/deliveries",
             self.list_deliveries,
             methods=["GET"],
             response_model=DeliveriesResponse,
             summary="What became of the messages to an endpoint",
             tags=["webhooks"],
-            responses={200: {"headers": headers(Link="The next page.")}, **problems(404, 422, 503)},
+            responses={200: {"headers": headers(Link=NEXT_PAGE)}, **problems(404, 422, 503)},
         )
         add(
             "/webhooks/deliveries/{delivery_id}/replay",
@@ -262,6 +301,25 @@ class WebhookRoutes:
             raise _no_such("webhook", webhook_id)
         return await self.get_webhook(webhook_id)
 
+    async def rotate_secret(
+        self, webhook_id: str, request: SecretRequest | None = None
+    ) -> SecretResponse:
+        """Sign with a new secret from now on, and for a time with the old ones, too.
+
+        Each message then has a signature of each of them in `webhook-signature`, divided by spaces,
+        and any of them will do: those who verify can change their secret when they like. A request
+        whose answer got lost can be repeated.
+        """
+        seconds = (request or SecretRequest()).old_valid_seconds
+        secret = new_secret()
+        rotation = await self._db.rotate_secret(webhook_id, secret, seconds)
+        if rotation is None:
+            raise _no_such("webhook", webhook_id)
+        if not rotation.is_done:
+            detail = f"{MAX_OLD_SECRETS} old secrets are still good; 0 seconds end all of them"
+            raise Problem(HTTPStatus.CONFLICT, "too-many-secrets", detail)
+        return SecretResponse(secret=secret, old_valid_until=rotation.valid_until)
+
     async def delete_webhook(self, webhook_id: str) -> Response:
         """It is told nothing more, and nothing is known of what it was told."""
         if not await self._db.delete_webhook(webhook_id):
@@ -275,20 +333,19 @@ class WebhookRoutes:
         http: Request,
         limit: Annotated[int, Query(ge=1, le=MAX_DELIVERIES_PAGE)] = 50,
         before: Annotated[
-            str | None, Query(max_length=64, description="`next` of the page before; opaque.")
+            str | None, Query(max_length=64, description="Of the `next` of the page before.")
         ] = None,
     ) -> DeliveriesResponse:
         """The newest first; each with its tries so far and the last answer's status."""
         await self.get_webhook(webhook_id)
         place = None if before is None else _place_of(before)
         found = await self._db.list_deliveries(webhook_id, limit + 1, place)
-        after = _cursor_of(found[limit - 1]) if len(found) > limit else None
-        if after is not None:
-            path = beside(http, f"/webhooks/{found[0].webhook_id}/deliveries")
-            response.headers["Link"] = f'<{path}?limit={limit}&before={after}>; rel="next"'
-        return DeliveriesResponse(
-            items=[DeliveryResponse.of(delivery) for delivery in found[:limit]], next=after
-        )
+        items = [DeliveryResponse.of(delivery) for delivery in found[:limit]]
+        more = None
+        if len(found) > limit:
+            more = next_page(http, before=_cursor_of(found[limit - 1]))
+        link_to_next(response, more)
+        return DeliveriesResponse(items=items, next=more)
 
     async def replay_delivery(self, delivery_id: str) -> Response:
         """Start its schedule again, now, under the same id.

@@ -312,7 +312,7 @@ def _show_next_steps(job_id: str, url: str | None, console: Console) -> None:
     console.print("\nWhere to look next:")
     program = sys.argv[0] if Path(sys.argv[0]).name == "haulage" else "haulage"
     lines = [f"curl -s {url.rstrip('/')}/jobs/{job_id}/result"] if url else [f"{program} serve"]
-    tables = ("job_attempts", "job_events", "job_checkpoints")
-    lines += [f'{program} db psql -c "table haulage.{table}"' for table in tables]
+    views = ("themes", "theme_quotes", "insights")
+    lines += [f'{program} db psql -c "table reporting.{view}"' for view in views]
     for line in lines:
         console.print(f"  {line}", soft_wrap=True, highlight=False, markup=False)

@@ -5,6 +5,7 @@ import os
 
 import click
 
+from app.cli.readers import grant_reader, revoke_reader
 from app.config import Settings, load_settings
 from app.domain.errors import EmbeddedDatabaseError
 
@@ -12,6 +13,10 @@ from app.domain.errors import EmbeddedDatabaseError
 @click.group(name="db")
 def database() -> None:
     """Look after the database: the bundled server and the schema."""
+
+
+database.add_command(grant_reader)
+database.add_command(revoke_reader)
 
 
 @database.command()
@@ -78,34 +83,54 @@ def psql(arguments: tuple[str, ...]) -> None:
 @database.command()
 @click.argument("revision", default="head")
 def upgrade(revision: str) -> None:
-    """Bring the schema to REVISION (default: the newest)."""
+    """Bring the schema to REVISION (default: the newest); rebuild indexes that no search uses."""
     from app.db import migrate
     from app.db.opening import open_database
 
     with open_database(load_settings()) as opened:
-        before = migrate.state(opened.url)
-        migrate.upgrade(opened.url, revision)
-        after = migrate.state(opened.url)
-    if before.found == after.found:
-        click.echo(f"already at {after.found}")
+        change = migrate.upgrade(opened.url, revision)
+        rebuilt = migrate.rebuild_indexes(opened.url)
+    if change.from_revision == change.to_revision:
+        click.echo(f"already at {change.to_revision}")
     else:
-        click.echo(f"upgraded from {before.found or 'nothing'} to {after.found}")
+        click.echo(f"upgraded from {change.from_revision or 'nothing'} to {change.to_revision}")
+    for name in rebuilt:
+        click.echo(f"{name}: mended, its build had been broken off")
 
 
 @database.command()
 @click.argument("revision")
-@click.confirmation_option(
-    prompt="Downgrading drops what the newer revisions added, with its data. Go on?"
-)
-def downgrade(revision: str) -> None:
-    """Take the schema back to REVISION; `base` removes it with everything in it."""
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def downgrade(revision: str, *, yes: bool) -> None:
+    """Take the schema back to REVISION; `base` removes it with everything in it.
+
+    Says before what will be lost.
+    """
     from app.db import migrate
+    from app.db.losses import downgrade_losses
     from app.db.opening import open_database
 
     with open_database(load_settings()) as opened:
+        for line in downgrade_losses(opened.url, revision):
+            click.echo(line)
+        if not yes:
+            click.confirm("Go on?", abort=True)
         migrate.downgrade(opened.url, revision)
         after = migrate.state(opened.url)
     click.echo(f"now at {after.found or 'nothing'}")
+
+
+@database.command()
+@click.argument("revisions", metavar="[FROM:TO]", default="head")
+@click.option("--down", is_flag=True, help="Those of the way back; FROM is the newer one then.")
+def sql(revisions: str, *, down: bool) -> None:
+    """Print the statements of an upgrade, by default from an empty database to the newest schema.
+
+    No database is asked. FROM and TO are revisions, `base` or `head`.
+    """
+    from app.db import migrate
+
+    click.echo(migrate.sql_of(revisions, is_downgrade=down), nl=False)
 
 
 @database.command()
@@ -128,10 +153,47 @@ def check() -> None:
     with open_database(load_settings()) as opened:
         migrate.state(opened.url).require_current()
         differences = migrate.differences(opened.url)
+        broken = migrate.invalid_indexes(opened.url)
+    for name in broken:
+        click.echo(
+            f"{name}: no search uses this index, its build was broken off or is under way; "
+            "`haulage db upgrade` mends it",
+            err=True,
+        )
     if differences:
         click.echo(differences, err=True)
+    if differences or broken:
         raise click.exceptions.Exit(1)
     click.echo("the schema is as it should be")
+
+
+@database.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON: bytes, seconds, instants.")
+@click.option(
+    "--warn-seconds",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    show_default=True,
+    help="Warn of transactions that have been open for longer.",
+)
+def stats(*, as_json: bool, warn_seconds: float) -> None:
+    """Tell rows, bytes, dead rows, bloat of indexes and the oldest snapshots.
+
+    Row counts and bloat are estimates out of the server's statistics. What sessions of other roles
+    do is shown to superusers and members of pg_read_all_stats alone.
+    """
+    from rich.console import Console
+
+    from app.cli import size
+    from app.db.opening import open_database
+    from app.db.size import database_size
+
+    with open_database(load_settings()) as opened:
+        found = database_size(opened.url)
+    if as_json:
+        click.echo(size.as_json(found, warn_seconds))
+    else:
+        size.show(found, warn_seconds, Console())
 
 
 def _bundled() -> Settings:

@@ -1,8 +1,9 @@
 """Views and functions as SQL files: what a database has at the newest revision.
 
-`reporting/*.sql` has one view a file, its comments beside it; `functions/*.sql` one function a
-file. A revision carries its own copy in `migrations/frozen`, which `migrations/freeze.py` writes
-and nobody edits once it was released. Tests compare the outcome of both.
+`reporting/*.sql` has one view a file, its comments beside it; `analyses.sql` also has the function
+by which views tell analyses from other results. `functions/*.sql` has one function a file. A
+revision carries its own copy in `migrations/frozen`, which `migrations/freeze.py` writes and nobody
+edits once it was released. Tests compare the outcome of both.
 """
 
 import re
@@ -19,8 +20,36 @@ REPORTING: Final = "reporting"
 ORDER: Final = MappingProxyType(
     {
         # Whoever selects from another view comes after it.
-        "reporting": ("jobs",),
-        "functions": (),
+        "reporting": (
+            "jobs",
+            "attempts",
+            "milestones",
+            "job_tags",
+            "llm_usage",
+            "hourly_throughput",
+            "daily_throughput",
+            "pipeline_latency_24h",
+            "pipeline_latency_7d",
+            "failure_rates",
+            "failures_grouped",
+            "submitter_use",
+            "queue_now",
+            "oldest_pending",
+            "running_now",
+            "retries",
+            "stuck_candidates",
+            "nodes",
+            "scaling",
+            "analyses",
+            "themes",
+            "theme_quotes",
+            "responses",
+            "response_themes",
+            "theme_by_segment",
+            "theme_trend",
+            "insights",
+        ),
+        "functions": ("enqueue",),
     }
 )
 """Names of the files of each kind, in the order of their making."""

@@ -33,6 +33,7 @@ from app.domain.jobs import (
     Usage,
     WakeUp,
 )
+from app.domain.keys import PendingCaps
 from app.domain.lifecycle import Verdict
 from app.domain.sharing import CallUsage, FailedCalls, PaidCall
 
@@ -92,15 +93,20 @@ class DBInterface(
             IllegalTransitionError: it has completed or failed already; nothing is changed.
         """
 
-    async def retry_job(self, job_id: str) -> None:
+    async def retry_job(self, job_id: str, caps: PendingCaps | None = None) -> None:
         """Make an ended job pending again, due now, with a fresh budget of attempts and losses.
 
         Its attempts, milestones and logs stay. A failed or cancelled job keeps its checkpoints
         and goes on from them, a completed one starts over.
 
+        Args:
+            caps: what its submitter, if known, may have waiting; those of a key go before. As with
+                `count_pending`, calls at the same time may count the same state.
+
         Raises:
             JobNotFoundError
             IllegalTransitionError: it has not ended; nothing is changed.
+            QuotaExceededError
         """
 
     # -- claiming -----------------------------------------------------------------------------

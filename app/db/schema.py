@@ -49,8 +49,9 @@ _NOW: Final = text("now()")
 _EMPTY_OBJECT: Final = text("'{}'::jsonb")
 _EMPTY_TEXTS: Final = text("'{}'::text[]")
 
-# Measured: at the server's default thresholds a queue table's dead index entries make claims
-# several times slower before the first vacuum; these rows are small and vacuum of them is cheap.
+# A job leaves two dead rows, none of them heap-only: its status is in every claim's index. Measured
+# at the server's defaults: 88,000 dead rows after 100,000 jobs instead of 1,200; record 30 of
+# docs/decisions.md. These rows are small and vacuum of them is cheap.
 _HOT: Final = {
     "fillfactor": "85",
     "autovacuum_vacuum_scale_factor": "0",
@@ -183,6 +184,12 @@ job_results: Final = Table(
     Column("result", JSONB, nullable=False),
     _timestamp("created_at", is_now=True),
 )
+# What views about analyses go by: results of other pipelines are not unpacked to be passed over.
+Index(
+    "job_results_analyses_idx",
+    job_results.c.job_id,
+    postgresql_where=text("haulage.is_analysis(result)"),
+)
 
 job_checkpoints: Final = Table(
     "job_checkpoints",
@@ -267,6 +274,12 @@ datasets: Final = Table(
     _timestamp("created_at", is_now=True),
 )
 Index("datasets_sha256_idx", datasets.c.sha256, datasets.c.id)
+# How many an API key has is asked before each upload.
+Index(
+    "datasets_submitter_idx",
+    datasets.c.submitted_by,
+    postgresql_where=text("submitted_by <> ''"),
+)
 
 dataset_rows: Final = Table(
     "dataset_rows",
@@ -345,6 +358,22 @@ queues: Final = Table(
     _timestamp("updated_at", is_now=True),
 )
 
+# What services can run, by their own word at their start, for jobs that are submitted by SQL. The
+# default is the one that was so called last.
+pipelines: Final = Table(
+    "pipelines",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("max_attempts", Integer),
+    Column("timeout_seconds", Double),
+    Column("start_timeout_seconds", Double),
+    Column("stall_seconds", Double),
+    Column("memory_limit_bytes", BigInteger),
+    Column("takes_dataset", Boolean, nullable=False, server_default=text("false")),
+    _timestamp("defaulted_at"),
+    _timestamp("announced_at", is_now=True),
+)
+
 # No index but the key: a heartbeat then stays a heap-only update.
 nodes: Final = Table(
     "nodes",
@@ -388,6 +417,21 @@ webhooks: Final = Table(
     Column("is_active", Boolean, nullable=False, server_default=text("true")),
     Column("disabled_reason", Text),
     _timestamp("created_at", is_now=True),
+)
+
+# Secrets that were replaced: messages are signed with them, too, until those who verify have
+# changed theirs.
+webhook_secrets: Final = Table(
+    "webhook_secrets",
+    metadata,
+    Column(
+        "webhook_id",
+        Uuid,
+        ForeignKey(f"{SCHEMA}.webhooks.id", ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("secret", Text, primary_key=True),
+    _timestamp("valid_until", nullable=False),
 )
 
 webhook_deliveries: Final = Table(

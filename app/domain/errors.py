@@ -48,6 +48,10 @@ class SchemaMismatchError(HaulageError):
         self.remedy = remedy
 
 
+class RoleError(HaulageError):
+    """A role of the database is missing, has too many rights, or is not ours to change."""
+
+
 class EmbeddedDatabaseError(HaulageError):
     """The bundled PostgreSQL cannot be started, reached or stopped; the message has the remedy."""
 
@@ -116,6 +120,18 @@ class NodeGoneError(HaulageError):
         super().__init__(f"node {node_id} is {state} and does not come back under this id")
         self.node_id = node_id
         self.state = state
+
+
+class QuotaExceededError(HaulageError):
+    """A submitter would have more waiting than it may; nothing was changed.
+
+    Attributes:
+        violated: names of the caps.
+    """
+
+    def __init__(self, violated: tuple[str, ...]) -> None:
+        super().__init__(f"too much of this key is waiting already: {', '.join(violated)}")
+        self.violated = violated
 
 
 class LeaseLostError(HaulageError):

@@ -9,6 +9,8 @@ from app.domain.jobs import JobStatus, Progress
 # One page of a job's history; what is left comes with the next one.
 ATTEMPTS_PAGE: Final = 100
 LOG_PAGE_LINES: Final = 1_000
+# What one look for lines of a level goes through; what lies behind comes with the next one.
+LOG_LINES_LOOKED_AT: Final = 2_000
 CHECKPOINTS_PAGE: Final = 200
 
 STATUS_KIND: Final = "status"
@@ -68,10 +70,10 @@ class JobNews:
 
 @dataclass(frozen=True, slots=True)
 class LogCursor:
-    """How much of a job's log somebody has already.
+    """How much of a job's log somebody has looked through.
 
     Attributes:
-        after: id of the last line that they have, 0 for none.
+        after: id of the last line that they have or did not want, 0 for none.
         least_level: logging's number; lines below it are not wanted.
     """
 
@@ -97,6 +99,20 @@ class StoredLine:
     source: str
     text: str
     at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLines:
+    """What one look into a job's log gave.
+
+    Attributes:
+        after: where the next look goes on, behind everything that this one went through.
+        is_whole: nothing was left behind that.
+    """
+
+    lines: tuple[StoredLine, ...]
+    after: int
+    is_whole: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,6 +272,7 @@ class Job:
         cause: why the latest attempt ended, None where it completed or still runs.
         version: changes with every visible change of the job and its milestones.
         last_event_id: of its events as of this state, 0 where it has none.
+        submitted_by: the id of a key, "" for nobody known.
     """
 
     id: str
@@ -298,6 +299,8 @@ class Job:
     cause: Cause | None
     version: str = ""
     last_event_id: int = 0
+    batch_id: str | None = None
+    submitted_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from app.domain.jobs import (
     MAX_TRACEBACK_CHARACTERS,
     ErrorInfo,
 )
+from app.domain.masking import mask_secrets
 
 # About 1,000 decimal digits: jsonb's numeric holds more, Python's own parser stops at 4,300.
 _MAX_INTEGER_BITS: Final = 3_322
@@ -199,13 +200,16 @@ def storable_text(text: str, limit_characters: int = MAX_TEXT_CHARACTERS) -> str
 
 
 def describe_exception(error: BaseException) -> ErrorInfo:
-    """Class, message and traceback of `error` as storable text, whatever its methods do."""
+    """Class, message and traceback of `error` as storable text, whatever its methods do.
+
+    Secrets that are known by their form are masked.
+    """
     try:
         lines = traceback.format_exception(error)
     except BaseException:  # noqa: BLE001  user code may raise anything, from a chained exception too
         lines = [*traceback.format_tb(error.__traceback__), _class_name(error)]
-    # The end of a traceback tells more than its beginning.
-    tail = "".join(lines)[-MAX_TRACEBACK_CHARACTERS:]
+    # Masked before it is cut, or half a secret stays; the end tells more than the beginning.
+    tail = mask_secrets("".join(lines)[-2 * MAX_TRACEBACK_CHARACTERS :])[-MAX_TRACEBACK_CHARACTERS:]
     return ErrorInfo(
         error_class=storable_text(_class_name(error), 200),
         message=message_of(error),
@@ -214,13 +218,13 @@ def describe_exception(error: BaseException) -> ErrorInfo:
 
 
 def message_of(error: BaseException) -> str:
-    """What `error` says, as storable text."""
+    """What `error` says, as storable text without secrets."""
     try:
         # A subclass of str may have methods of its own.
         message = str.__str__(str(error))
     except BaseException as broken:  # noqa: BLE001  user code may raise anything here
         message = f"(its __str__ raised {_class_name(broken)})"
-    return storable_text(message)
+    return storable_text(mask_secrets(message[: 2 * MAX_TEXT_CHARACTERS]))
 
 
 def summary_of(error: BaseException) -> str:

@@ -72,6 +72,14 @@ class Pending:
     size_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class PendingCaps:
+    """How much a submitter may have waiting whose key has no caps of its own."""
+
+    jobs: int
+    size_bytes: int
+
+
 def new_key() -> str:
     """A fresh key."""
     return KEY_PREFIX + secrets.token_urlsafe(SECRET_BYTES)

@@ -12,8 +12,6 @@ MAX_PAGE: Final = 200
 MAX_LOOKED_AT: Final = 50_000
 MAX_COUNTED: Final = 10_000
 MAX_BULK: Final = 1_000
-MAX_LISTED_QUEUES: Final = 1_000
-MAX_LISTED_NODES: Final = 1_000
 MAX_ERROR_CHARACTERS: Final = 200
 
 
@@ -102,7 +100,8 @@ class BulkChange:
     Attributes:
         matched: that could be changed when they were looked for, `left` included.
         changed: the others ended, began or went meanwhile.
-        left: not come to yet, at least so many: the same call again goes on with them.
+        left: not come to yet, or without room under a cap, at least so many: the same call again
+            goes on with them.
     """
 
     matched: int
@@ -118,6 +117,8 @@ class QueueState:
         pending: jobs that wait, `scheduled` included.
         scheduled: of these, those that are not due yet.
         oldest_pending_seconds: since the job became due that waits longest; None without any.
+        is_exact: whether all that wait were looked at. Otherwise what is told of them is of the
+            MAX_COUNTED that come first, so each number is at least so much.
     """
 
     name: str
@@ -126,6 +127,7 @@ class QueueState:
     scheduled: int
     running: int
     oldest_pending_seconds: float | None
+    is_exact: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +151,8 @@ class NodeState:
     heartbeat_seconds: float
     started_at: datetime
     stopped_at: datetime | None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it holds its lease."""
+        return self.state in {"active", "draining"}

@@ -20,6 +20,10 @@ from typing import Final
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105  no secret, only how they begin
 SECRET_BYTES: Final = 32
 MAX_URL_CHARACTERS: Final = 2_000
+# That are good beside the new one; a header of signatures stays below 300 bytes.
+MAX_OLD_SECRETS: Final = 4
+DEFAULT_OLD_SECRET_SECONDS: Final = 24 * 3_600.0
+MAX_OLD_SECRET_SECONDS: Final = 30 * 24 * 3_600.0
 # From a try to the next one; the first comes at once.
 SCHEDULE_SECONDS: Final = (
     5.0,
@@ -76,6 +80,19 @@ class Webhook:
 
 
 @dataclass(frozen=True, slots=True)
+class Rotation:
+    """What came of the wish for a new secret, columns in the statement's order.
+
+    Attributes:
+        is_done: False where too many old ones are good; then nothing was changed.
+        valid_until: no old secret is good for longer.
+    """
+
+    is_done: bool
+    valid_until: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """One event for one endpoint, columns in the statement's order.
 
@@ -101,13 +118,16 @@ class Delivery:
 class DueDelivery:
     """A delivery that is claimed for one try, columns in the statement's order.
 
-    Printing it shows neither secret nor URL, which may hold one.
+    Printing it shows neither secrets nor URL, which may hold one.
+
+    Attributes:
+        secrets: to sign with: the endpoint's, then those that it had before and are still good.
     """
 
     id: str
     webhook_id: str
     url: str
-    secret: str
+    secrets: Sequence[str]
     job_id: str
     pipeline: str
     event: str
@@ -184,8 +204,13 @@ def new_secret() -> str:
     return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
+def signatures(secrets_: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
+    """The value of `webhook-signature`: one for each secret, and any of them will do."""
+    return " ".join(signature(secret, message_id, timestamp, body) for secret in secrets_)
+
+
 def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
-    """The value of `webhook-signature` (symmetric, version 1)."""
+    """The signature by one secret (symmetric, version 1)."""
     key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
     signed = b".".join((message_id.encode(), str(timestamp).encode(), body))
     return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()

@@ -11,6 +11,7 @@ from app.db.interface import DBInterface
 from app.domain.errors import DatabaseUnavailableError
 from app.domain.jobs import Claim, ClaimedJob, Registration, RunningJob
 from app.domain.lifecycle import NotStarted, Released, Unanswered, free_slots
+from app.domain.masking import mask_secrets
 from app.loops import Backoff
 from app.orchestrator.launching import WorkerLauncher
 from app.orchestrator.options import ManagerOptions
@@ -207,7 +208,7 @@ class Claimer:
         except Exception as error:  # noqa: BLE001  whatever it is: no process, so back with the job
             self._telemetry.emit("worker.start_failed", job=job.id, reason=repr(error))
             self._starting.note_failure()
-            outcome = self.launches.reason(job.claim) or NotStarted(str(error))
+            outcome = self.launches.reason(job.claim) or NotStarted(mask_secrets(str(error)))
             await self._settlements.settle(job.claim, job, outcome)
             self.launches.end(job.claim)
             return

@@ -20,7 +20,7 @@ import httpx2
 
 from app import __version__
 from app.domain.masking import mask_secrets
-from app.domain.webhooks import BUSY_CODES, Answer, DueDelivery, signature
+from app.domain.webhooks import BUSY_CODES, Answer, DueDelivery, signatures
 from app.webhooks.addresses import AddressRules, BlockedAddressError
 
 TRY_SECONDS: Final = 15.0
@@ -124,7 +124,7 @@ class HTTPSender:
             "content-type": "application/json",
             "webhook-id": delivery.id,
             "webhook-timestamp": str(timestamp),
-            "webhook-signature": signature(delivery.secret, delivery.id, timestamp, body),
+            "webhook-signature": signatures(delivery.secrets, delivery.id, timestamp, body),
         }
         try:
             async with (

@@ -49,6 +49,7 @@ from app.domain.lifecycle import (
     RetryAsked,
     decide,
 )
+from app.domain.masking import Mask, secret_values
 from app.loops import retry_delay_seconds
 from app.worker.guard import StopNote
 from app.worker.isolation import end_group, isolate, usage
@@ -124,7 +125,7 @@ def worker_entry(
     reports = ReportWriter(report_pipe)
     note = isolate(job.claim, reports) if is_child else StopNote()
     on_sigterm = signal.getsignal(signal.SIGTERM)
-    logs = LogBuffer()
+    logs = LogBuffer(mask=Mask(secret_values(os.environ, constructor_args)))
     output: OutputCapture | None = None
     broken: str | None = None
     loop: asyncio.AbstractEventLoop | None = None
@@ -282,7 +283,6 @@ class _Work:
     async def _outcome_of_run(self, session: WorkerSession, db: DBInterface) -> Outcome | None:
         """How the run ended; None where the manager asked for the end and writes it itself."""
         running = asyncio.create_task(self._run(session, db), name="haulage-run")
-
         loop = asyncio.get_running_loop()
 
         def on_terminate(*_: object) -> None:

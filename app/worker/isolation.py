@@ -57,6 +57,15 @@ def go_first() -> None:
         Path("/proc/self/oom_score_adj").write_text(str(_OOM_SCORE))
 
 
+def bound_memory(size_bytes: int) -> None:
+    """Have every allocation fail that would take this process beyond so much.
+
+    Counted is what is private and writable, used or not (Linux; elsewhere it may not count at all).
+    """
+    with contextlib.suppress(OSError, ValueError):  # somebody has set a lower one for good
+        resource.setrlimit(resource.RLIMIT_DATA, (size_bytes, size_bytes))
+
+
 def _lead_group() -> None:
     if os.getpgrp() != os.getpid():
         os.setsid()

@@ -1,8 +1,9 @@
 """A job's own log: logging records, stdout and stderr, collected off the event loop, bounded.
 
 Output is taken at the level of file descriptors, so that native code and child processes are heard
-too, and it is always drained: a job never blocks on a full pipe. What exceeds the cap is counted
-and dropped. Lines still in memory when a process is killed are lost; the flush interval bounds it.
+too, and it is always drained: a job never blocks on a full pipe. Secrets are masked before anything
+is kept. What exceeds the cap is counted and dropped. Lines still in memory when a process is killed
+are lost; the flush interval bounds it.
 """
 
 import contextlib
@@ -14,8 +15,9 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
-from app.domain.jobs import LogLine
+from app.domain.jobs import MAX_TEXT_CHARACTERS, LogLine
 from app.domain.json_values import storable_text
+from app.domain.masking import Mask
 
 MAX_LINES: Final = 10_000
 MAX_LINE_CHARACTERS: Final = 4_000
@@ -29,8 +31,9 @@ _READ_BYTES: Final = 64 * 1024
 class LogBuffer(logging.Handler):
     """Lines waiting to be stored; filled from any thread, emptied by the session's flush loop."""
 
-    def __init__(self, max_lines: int = MAX_LINES) -> None:
+    def __init__(self, max_lines: int = MAX_LINES, mask: Mask | None = None) -> None:
         super().__init__()
+        self.mask = mask or Mask()
         # Level and logger are stored beside the line, not in it.
         self.setFormatter(logging.Formatter("%(message)s"))
         self._guard = threading.Lock()
@@ -63,10 +66,15 @@ class LogBuffer(logging.Handler):
             number=self._kept,
             level=max(0, min(level, MAX_LEVEL)),
             source=storable_text(source, MAX_SOURCE_CHARACTERS),
-            text=storable_text(text, MAX_LINE_CHARACTERS),
+            text=self.shown(text, MAX_LINE_CHARACTERS),
             at=datetime.now(UTC),
         )
         self._lines.append(line)
+
+    def shown(self, text: str, limit_characters: int = MAX_TEXT_CHARACTERS) -> str:
+        """The text as it may be stored: without secrets, cleaned, and cut."""
+        # Cut afterwards, since half a secret is not known as one; the rest is not looked at.
+        return storable_text(self.mask(text[: 2 * limit_characters]), limit_characters)
 
     def take(self, limit: int = MAX_BATCH_LINES) -> list[LogLine]:
         """Up to `limit` oldest lines; give them back with `put_back` if storing them failed."""

@@ -14,12 +14,12 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn, TypeVar
 
 from app.db.interface import DBInterface
 from app.domain.errors import (
-    CheckpointNameError,
     DatabaseUnavailableError,
     GiveUpError,
     JobCancelledError,
@@ -33,11 +33,10 @@ from app.domain.lifecycle import Verdict
 from app.domain.sharing import CallUsage, Dataset, FailedCalls
 from app.loops import retry_delay_seconds
 from app.worker.logs import LogBuffer
-from app.worker.shared import SharedStore
+from app.worker.shared import MAX_STAGE_CHARACTERS, SharedStore, check_name
 from app.worker.threads import in_thread
 
 FLUSH_INTERVAL_SECONDS: Final = 0.5
-MAX_STAGE_CHARACTERS: Final = 200
 MAX_MILESTONES: Final = 1_000
 STORE_PATIENCE_SECONDS: Final = 1.0
 CLOSING_FLUSH_SECONDS: Final = 5.0
@@ -140,7 +139,7 @@ class WorkerSession:
         report = Progress(
             fraction=min(1.0, max(0.0, float(fraction))),
             stage=self._stage if stage is None else storable_text(stage, MAX_STAGE_CHARACTERS),
-            message=None if message is None else storable_text(message),
+            message=None if message is None else self._logs.shown(message),
         )
         self._latest = report
         is_milestone = report.stage is not None and report.stage != self._stage
@@ -166,7 +165,7 @@ class WorkerSession:
     async def save_checkpoint(self, stage: str, data: Any) -> None:
         """See PipelineContext."""
         self._on_sign_of_life()
-        _check_name(stage)
+        check_name(stage)
         text = await in_thread(
             lambda: dump_storable(data, f"checkpoint {stage!r}", MAX_CHECKPOINT_BYTES)
         )
@@ -174,7 +173,7 @@ class WorkerSession:
 
     async def load_checkpoint(self, stage: str, *, of_job: str | None = None) -> Any | None:
         """See PipelineContext."""
-        _check_name(stage)
+        check_name(stage)
         job_id = self._job.id if of_job is None else of_job
         text = await self.insist(lambda: self._db.load_checkpoint(job_id, stage))
         return None if text is None else await in_thread(lambda: json.loads(text))
@@ -286,6 +285,7 @@ class WorkerSession:
 
     async def finish(self, verdict: Verdict, usage: Usage) -> bool:
         """Settle the claim, trying until the database answers; whether this session settled it."""
+        verdict = replace(verdict, error=verdict.error and self._logs.mask.error(verdict.error))
         tries = 0
 
         def finish() -> Awaitable[bool]:
@@ -300,8 +300,8 @@ class WorkerSession:
 
     async def _has_ended_as(self, verdict: Verdict) -> bool:
         attempts = await self.insist(lambda: self._db.list_attempts(self._job.id))
-        ours = [attempt for attempt in attempts if attempt.claim_no == self._job.claim_no]
-        return [(a.outcome, a.cause) for a in ours] == [(verdict.outcome, verdict.cause)]
+        ours = [(a.outcome, a.cause) for a in attempts if a.claim_no == self._job.claim_no]
+        return ours == [(verdict.outcome, verdict.cause)]
 
     async def insist(self, call: Callable[[], Awaitable[_T]]) -> _T:
         """Repeat `call` while the database is away; a refused write ends the session."""
@@ -391,10 +391,3 @@ class WorkerSession:
             if not self._has_complained:
                 self._has_complained = True
                 _logger.warning("a report of the job was refused and is dropped: %r", error)
-
-
-def _check_name(stage: str) -> None:
-    if not 1 <= len(stage) <= MAX_STAGE_CHARACTERS:
-        raise CheckpointNameError(f"has 1 to {MAX_STAGE_CHARACTERS} characters, not {len(stage)}")
-    if storable_text(stage) != stage:
-        raise CheckpointNameError("holds NUL or a lone surrogate, which cannot be stored")

@@ -1,4 +1,4 @@
-"""What jobs share, as one of them sees it: answers of paid calls, and datasets.
+"""What jobs share, as one of them sees it: answers of paid calls, datasets, names of stages.
 
 Part of `WorkerSession`, which knows how to insist on a database that is away.
 """
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from app.db.interface import DBInterface
-from app.domain.errors import CallKeyError, DatasetError
+from app.domain.errors import CallKeyError, CheckpointNameError, DatasetError
 from app.domain.jobs import Claim
 from app.domain.json_values import dump_storable, storable_text, with_storable_texts
 from app.domain.sharing import (
@@ -26,6 +26,7 @@ from app.domain.sharing import (
 )
 
 MAX_NAME_CHARACTERS: Final = 200
+MAX_STAGE_CHARACTERS: Final = 200
 # How long a job that is to end may go on storing what it has paid for.
 SAVING_SECONDS: Final = 2.0
 
@@ -176,3 +177,11 @@ def _bounded(told: float, most: int) -> float:
     In this order NaN becomes 0.
     """
     return min(most, max(0, told))
+
+
+def check_name(stage: str) -> None:
+    """CheckpointNameError where this cannot be the name of a checkpoint."""
+    if not 1 <= len(stage) <= MAX_STAGE_CHARACTERS:
+        raise CheckpointNameError(f"has 1 to {MAX_STAGE_CHARACTERS} characters, not {len(stage)}")
+    if storable_text(stage) != stage:
+        raise CheckpointNameError("holds NUL or a lone surrogate, which cannot be stored")

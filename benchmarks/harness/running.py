@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,13 @@ class Database:
     def run(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """Rows of one statement, on the benchmark's own connection."""
         return self._runner.run(self._connection.fetch(statement, *arguments))
+
+    def migrated(self, name: str) -> str:
+        """The URL of one more database of this server, with the newest schema."""
+        self.run(f"create database {name}")
+        url = replace(DatabaseURL.parse(self.url), database=name)
+        migrate.upgrade(url)
+        return url.asyncpg_dsn
 
     def restart_at_once(self) -> None:
         """Stop the server like a power failure and start it; this object's session is gone."""

@@ -449,6 +449,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    """Loses everything: jobs with their results and logs, datasets, kept calls, nodes, API keys."""
     op.drop_index("webhook_deliveries_job_idx", table_name="webhook_deliveries", schema="haulage")
     op.drop_index(
         "webhook_deliveries_due_idx",

@@ -21,5 +21,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # Loses the limits of jobs that have one of their own; the node's default holds for them again.
+    """Loses the limits of jobs that have one of their own; the node's default holds again."""
     op.drop_column("jobs", "start_timeout_seconds", schema="haulage")

@@ -29,6 +29,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # Loses the numbers only: the lines keep their order by id.
+    """Loses the numbers only: the lines keep their order by id."""
     op.drop_column("job_attempts", "last_line_no", schema="haulage")
     op.drop_column("job_logs", "line_no", schema="haulage")

@@ -38,9 +38,12 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # Loses the keys, and which call used what: the calls of a claim, stage and model become one row
-    # with their sums. So what was paid stays counted, and a later upgrade finds one row for each as
-    # its index wants it. A call whose write is repeated after that counts twice.
+    """Loses the keys, and which call used what.
+
+    The calls of a claim, stage and model become one row with their sums. So what was paid stays
+    counted, and a later upgrade finds one row for each as its index wants it. A call whose write is
+    repeated after that counts twice.
+    """
     op.drop_index("datasets_sha256_idx", table_name="datasets", schema="haulage")
     op.drop_index(
         "usage_cached_idx",

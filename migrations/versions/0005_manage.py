@@ -30,5 +30,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # Deleted jobs answer like those that never were.
+    """Deleted jobs answer like those that never were."""
     op.drop_table("deleted_jobs", schema="haulage")

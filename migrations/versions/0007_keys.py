@@ -24,6 +24,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # Keys fall back to the caps of the settings.
+    """Keys fall back to the caps of the settings."""
     op.drop_column("api_keys", "max_pending_bytes", schema="haulage")
     op.drop_column("api_keys", "max_pending_jobs", schema="haulage")

@@ -67,7 +67,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # Loses the endpoints with their secrets; deliveries stay as a record of what was sent where.
+    """Loses the endpoints with their secrets; deliveries stay as a record of what went where."""
     op.drop_index(
         "webhook_deliveries_webhook_idx", table_name="webhook_deliveries", schema="haulage"
     )

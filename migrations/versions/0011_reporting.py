@@ -4,6 +4,7 @@ Revision: 0011
 Follows: 0010
 """
 
+import re
 from pathlib import Path
 
 from alembic import op
@@ -16,6 +17,7 @@ down_revision = "0010"
 branch_labels = None
 depends_on = None
 
+MADE = re.compile(r"^create (or replace )?(?P<kind>view|function) (?P<name>[\w.]+)", re.MULTILINE)
 FROZEN = Path(__file__).parents[1] / "frozen" / "0011_reporting.sql"
 
 
@@ -26,10 +28,13 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # Views keep no data. The schema stays where others have put something into it.
+    """Views keep no data.
+
+    The schema stays where others have put something into it.
+    """
     for statement in reversed(list(statements(FROZEN.read_text("utf-8")))):
-        if statement.startswith("create view "):
-            op.execute(f"drop view {statement.split()[2]}")
+        if made := MADE.search(statement):
+            op.execute(f"drop {made['kind']} {made['name']}")
     op.execute(
         "do $$ begin drop schema reporting;"
         " exception when dependent_objects_still_exist then null; end $$"

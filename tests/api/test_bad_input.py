@@ -195,8 +195,8 @@ async def test_a_route_or_method_that_is_not_there_is_a_problem(
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
-        ("/jobs", "GET, POST"),
-        ("/v1/jobs/x", "DELETE, GET"),
+        ("/jobs", "GET, HEAD, POST"),
+        ("/v1/jobs/x", "DELETE, GET, HEAD"),
         ("/jobs/retry", "POST"),
         ("/livez", "GET, HEAD"),
     ],
@@ -223,3 +223,11 @@ async def test_the_last_of_equal_keys_counts_and_numbers_stay_whole(
     stored = await connection.fetchval("select payload::text from haulage.job_payloads")
     await connection.close()
     assert json.loads(stored) == {"a": 2, "n": 2**64 + 1, "x": 2**53 + 1}
+
+
+async def test_what_answers_get_answers_head(client: httpx2.AsyncClient) -> None:
+    job = (await client.post("/enqueue", json={"payload": {}})).json()["id"]
+    for path in ("/jobs", f"/jobs/{job}", f"/jobs/{job}/logs", "/queues", "/v1/nodes", "/jobs/no"):
+        got, head = await client.get(path), await client.head(path)
+        assert head.status_code == got.status_code
+        assert head.headers["content-type"] == got.headers["content-type"]

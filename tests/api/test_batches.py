@@ -68,6 +68,8 @@ async def test_a_batch_is_answered_by_row(
     second, third = await db.get_job(ids[1]), await db.get_job(ids[2])
     assert (second.pipeline, second.priority) == ("demo-sleep", 5)
     assert (third.tags, third.max_attempts) == (("ü",), 3)
+    told = (await client.get(f"/jobs/{ids[0]}")).json()
+    assert (told["batch_id"], told["submitted_by"]) == (answer["batch_id"], "")
 
 
 async def test_the_largest_batch_is_accepted(

@@ -1,16 +1,19 @@
 """Files in over HTTP: what comes back of them, and what is left when something goes wrong."""
 
 import asyncio
+import io
+import sys
+import zipfile
 from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
 import httpx2
 import pytest
-from api.conftest import client_of
+from api.conftest import client_of, web_server
 from datasets.workbooks import ods, ods_row, ods_text, table, xlsx
 
-from app.api import receiving
+from app.api import datasets, receiving
 from app.api.datasets import MAX_FORM_BYTES, MAX_UPLOADS_OF_ONE
 from app.api.server import NoScheduler, WebServer
 from app.datasets.tables import MAX_BYTES
@@ -237,6 +240,56 @@ async def test_an_error_of_the_reading_process_is_told_as_it_is(
     assert response.status_code == 422
     assert response.json()["detail"].startswith("line 1502: 3 cells under 2 columns")
     assert await counted(database_url) == (0, 0)
+
+
+def bomb() -> bytes:
+    """A workbook of some kilobytes whose sheet unpacks to 300 MB."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        archive.writestr("xl/workbook.xml", "<workbook/>")
+        with archive.open("xl/worksheets/sheet1.xml", "w") as sheet:
+            sheet.write(b"<worksheet>")
+            for _ in range(300):
+                sheet.write(b" " * 1_000_000)
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(bomb(), id="zip bomb"),
+        pytest.param(b"," * 20_000_000 + b"\n" + b"," * 20_000_000, id="columns"),
+        pytest.param(b"[" * 20_000_000, id="depth"),
+        pytest.param(b'id,text\n1,"' + b"x" * 20_000_000 + b'"\n', id="one cell"),
+    ],
+)
+async def test_a_file_that_is_made_to_take_much_is_refused(
+    client: httpx2.AsyncClient, database_url: str, content: bytes
+) -> None:
+    response = await client.post("/datasets", **form(content))
+
+    assert response.status_code in {413, 422}, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    assert [error["pointer"] for error in response.json()["errors"]] == ["/file"]
+    assert await counted(database_url) == (0, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems count less")
+async def test_a_file_that_takes_more_memory_than_a_reader_may_have_is_refused(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "READ_MEMORY_BYTES", 256 * 1024**2)
+    web = web_server(database_url)
+    large = "id,text\n" + "1,x\n" * 199_000 + f"2,{'y' * 90_000}\n" * 500
+    async with web._lifespan(web.app), client_of(web) as client:
+        refused = await client.post("/datasets", **form(large))
+        assert (await client.post("/datasets", **form(PLAIN))).status_code == 201
+
+    assert refused.status_code == 413, refused.text
+    problem = refused.json()
+    assert problem["type"] == "urn:haulage:problem:too-large"
+    assert "256 MiB" in problem["detail"]
+    assert await counted(database_url) == (1, 2)
 
 
 async def test_a_large_body_is_refused_before_it_is_read(inline: httpx2.AsyncClient) -> None:

@@ -1,6 +1,7 @@
 """Attempts, logs and checkpoints of a job over HTTP."""
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,12 +11,13 @@ from api.conftest import client_of
 from contract.steps import RAISED, claimed, complete, given_back, new_job, new_node
 from support.proxy import Proxy
 from support.streams import stream
+from support.waiting import eventually
 
 from app.api.following import MAX_QUEUED
 from app.api.server import NoScheduler, WebServer
 from app.db.ids import new_id
 from app.db.postgres.adapter import PostgresJobsDB
-from app.domain.following import LOG_PAGE_LINES
+from app.domain.following import LOG_PAGE_LINES, FoundLines, LogCursor
 from app.domain.jobs import ClaimedJob, LogLine, Usage
 from app.domain.lifecycle import decide
 
@@ -197,6 +199,47 @@ async def test_a_log_is_followed_to_its_end(web: WebServer, db: PostgresJobsDB) 
             *["log"] * len(numbers_),
             "end",
         ]
+
+
+async def test_a_follower_of_a_level_looks_at_no_line_twice(
+    web: WebServer, db: PostgresJobsDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await claimed(db)
+    await log(db, job, *[20] * 50)
+    looks: list[LogCursor] = []
+    real = PostgresJobsDB.list_lines
+
+    async def watched(
+        self: PostgresJobsDB, cursors: Sequence[LogCursor], limit: int
+    ) -> list[FoundLines]:
+        looks.extend(cursors)
+        return await real(self, cursors, limit)
+
+    monkeypatch.setattr(PostgresJobsDB, "list_lines", watched)
+    [every] = await real(db, [LogCursor(job.id)], 1_000)
+
+    async def has_looked_again() -> bool:
+        return len(looks) > 2
+
+    async with stream(web.app, f"/jobs/{job.id}/logs?follow=true&level=error") as errors:
+        await eventually(has_looked_again, "three looks")
+        assert {look.after for look in looks[1:]} == {every.after}
+        await log(db, job, 20, 40, first=51)
+        assert (await errors.until("log", number=52))[-1].data["level"] == "error"
+
+
+@pytest.mark.parametrize("path", ["events", "logs?follow=true"])
+async def test_the_headers_of_a_stream_can_be_asked_for(
+    web: WebServer, client: httpx2.AsyncClient, db: PostgresJobsDB, path: str
+) -> None:
+    job = await new_job(db)
+
+    head = await client.head(f"/jobs/{job}/{path}")
+
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"].startswith("text/event-stream")
+    assert "content-length" not in head.headers
+    assert len(web._followers) == 0
 
 
 async def test_a_followed_log_survives_outages_and_lives(db: PostgresJobsDB, proxy: Proxy) -> None:

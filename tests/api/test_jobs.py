@@ -97,6 +97,8 @@ async def test_a_pending_job_is_told_in_full(client: httpx2.AsyncClient) -> None
         "node_id": None,
         "pid": None,
         "cancel_requested_at": None,
+        "batch_id": None,
+        "submitted_by": "",
         "timeout_seconds": None,
         "start_timeout_seconds": None,
         "stall_seconds": None,

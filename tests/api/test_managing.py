@@ -275,6 +275,69 @@ async def test_a_clone_is_the_same_work_again(
     assert json.loads(await db.get_payload(clone_id)) == {"big": 2**64, "text": "ü"}
 
 
+@pytest.mark.parametrize("change", ["deleted", "started over", "finished"])
+async def test_a_keyed_clone_is_answered_again_whatever_became_of_the_other_job(
+    client: httpx2.AsyncClient, db: PostgresJobsDB, change: str
+) -> None:
+    job = await claimed(db, pipeline="thematic")
+    await db.save_checkpoint(job.claim, "embed", "{}")
+    path, body = f"/v1/jobs/{job.id}/clone", {"from_stage": "embed", "tags": ["again"]}
+    named = {"idempotency-key": "one"}
+    first = await client.post(path, json=body, headers=named)
+    assert first.status_code == 202, first.text
+    assert "idempotency-replayed" not in first.headers
+    assert await complete(db, job)
+    if change == "deleted":
+        await db.delete_job(job.id)
+    elif change == "started over":  # which forgets the stages
+        await db.retry_job(job.id)
+
+    again = await client.post(path.replace(job.id, job.id.upper()), json=body, headers=named)
+
+    assert (again.status_code, again.json()) == (202, first.json())
+    assert again.headers["location"] == first.headers["location"]
+    assert again.headers["idempotency-replayed"] == "true"
+    refused(
+        await client.post(path, json={**body, "tags": []}, headers=named),
+        422,
+        "idempotency-key-reused",
+    )
+    if change == "deleted":
+        refused(await client.post(path, json=body), 410, "job-deleted")
+        other = {"idempotency-key": "two"}
+        refused(await client.post(path, json=body, headers=other), 410, "job-deleted")
+
+
+@pytest.mark.parametrize("is_made_before", [True, False])
+async def test_a_job_that_goes_in_the_middle_of_a_clone_is_missed_only_by_the_first_one(
+    client: httpx2.AsyncClient,
+    db: PostgresJobsDB,
+    monkeypatch: pytest.MonkeyPatch,
+    is_made_before: bool,  # noqa: FBT001
+) -> None:
+    source = await failed(db)
+    path, named = f"/jobs/{source}/clone", {"idempotency-key": "one"}
+    real = PostgresJobsDB.get_payload
+    made: list[str] = []
+
+    async def meanwhile(self: PostgresJobsDB, job_id: str) -> str:
+        monkeypatch.setattr(PostgresJobsDB, "get_payload", real)
+        if is_made_before:
+            made.append((await client.post(path, headers=named)).json()["id"])
+        await db.delete_job(job_id)
+        return await real(self, job_id)
+
+    monkeypatch.setattr(PostgresJobsDB, "get_payload", meanwhile)
+    response = await client.post(path, headers=named)
+
+    if is_made_before:
+        assert (response.status_code, response.json()["id"]) == (202, made[0])
+        assert response.headers["idempotency-replayed"] == "true"
+    else:
+        refused(response, 410, "job-deleted")
+        assert (await client.get("/jobs")).json()["items"] == []
+
+
 async def test_a_clone_has_what_the_body_says(
     client: httpx2.AsyncClient, db: PostgresJobsDB
 ) -> None:
@@ -441,7 +504,72 @@ async def test_a_queue_that_no_job_can_name_is_refused(
         response = await client.post(f"/queues/{name}/{act}")
         assert response.status_code == 422
         assert response.headers["content-type"] == PROBLEM
-    assert (await client.get("/queues")).json() == {"items": []}
+    assert (await client.get("/queues")).json() == {"items": [], "next": None}
+
+
+@pytest.mark.parametrize("root", ["", "/v1"])
+@pytest.mark.parametrize("what", ["queues", "nodes"])
+async def test_queues_and_nodes_come_by_pages(
+    client: httpx2.AsyncClient, db: PostgresJobsDB, root: str, what: str
+) -> None:
+    if what == "queues":
+        expected = ["a", "b/ü?&", "c"]
+        for queue in expected:
+            await new_job(db, queue=queue)
+    else:
+        ended, *alive = [await new_node(db) for _ in range(3)]
+        await db.deregister_node(ended)
+        expected = [*alive[::-1], ended]
+    key = "name" if what == "queues" else "id"
+
+    found: list[str] = []
+    following: str | None = f"{root}/{what}?limit=1"
+    while following:
+        response = await client.get(following)
+        assert response.status_code == 200, response.text
+        page = response.json()
+        found += [item[key] for item in page["items"]]
+        following = page["next"]
+        assert response.headers.get("link") == (following and f'<{following}>; rel="next"')
+        assert following is None or following.startswith(f"{root}/{what}?")
+
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/queues?limit=0",
+        "/queues?limit=201",
+        "/queues?after=%00",
+        f"/queues?after={'x' * 256}",
+        "/nodes?limit=0",
+        "/nodes?limit=201",
+        "/nodes?cursor=",
+        "/nodes?cursor=live.x",
+        f"/nodes?cursor={new_id()}",
+        f"/nodes?cursor=live.{new_id()}%0A",
+        f"/nodes?cursor=gone.{new_id()}",
+    ],
+)
+async def test_a_page_that_cannot_be_is_refused(client: httpx2.AsyncClient, path: str) -> None:
+    response = await client.get(path)
+
+    assert response.status_code == 422, response.text
+    assert response.headers["content-type"] == PROBLEM
+    assert response.json()["errors"]
+
+
+async def test_a_queue_says_when_not_all_that_waits_was_counted(
+    client: httpx2.AsyncClient, db: PostgresJobsDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managing, "MAX_COUNTED", 2)
+    for _ in range(3):
+        await new_job(db)
+
+    [queue] = (await client.get("/queues")).json()["items"]
+
+    assert (queue["pending"], queue["is_exact"]) == (2, False)
 
 
 async def test_a_node_is_drained_and_resumed(

@@ -341,6 +341,8 @@ async def test_jobs_know_their_submitter_and_keys_their_last_use(
             return listed.last_used_at is not None
 
         await eventually(is_noted, "the use of the key is noted")
+        job = (await client.post("/enqueue", json=JOB)).json()["id"]
+        assert (await client.get(f"/jobs/{job}")).json()["submitted_by"] == stored.id
     assert stored.last_used_at is None
 
 
@@ -573,6 +575,40 @@ async def test_the_caps_of_the_settings_hold_for_keys_without_their_own(
             assert (await client.post("/enqueue", json=JOB)).status_code == 429
         async with asking(web, free) as client:
             assert (await client.post("/enqueue", json=JOB)).status_code == 200
+
+
+async def test_no_way_leads_round_the_cap(
+    database_url: str, db: PostgresJobsDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(security_quota, "FRESH_SECONDS", 0.0)
+    key, _ = await made(db, Scope.SUBMIT, max_pending_jobs=1)
+    admin, _ = await made(db, Scope.ADMIN)
+    async with serving(database_url) as web, asking(web, key) as client:
+        over = (await client.post("/enqueue", json=JOB)).json()["id"]
+        await client.post(f"/jobs/{over}/cancel")
+        waiting = (await client.post("/enqueue", json=JOB)).json()["id"]
+        async with asking(web, admin) as others:
+            refusals = [
+                await client.post("/jobs", json=JOB),
+                await client.post("/jobs/batch", json=[JOB]),
+                await client.post(f"/jobs/{over}/clone"),
+                await client.post(f"/jobs/{over}/retry"),
+                # Whoever asks, the job is of the key that submitted it.
+                await others.post(f"/jobs/{over}/retry"),
+                await others.post("/jobs/retry", json={"ids": [over]}),
+            ]
+        for refused in refusals:
+            assert refused.status_code == 429, refused.text
+            problem = assert_problem(refused)
+            assert problem["type"] == "urn:haulage:problem:quota-exceeded"
+            assert problem["violated_policies"] == ["pending-jobs"]
+            assert int(refused.headers["retry-after"]) > 0
+        for refused in refusals[:4]:
+            assert refused.headers["ratelimit"].startswith('"pending-jobs";r=0')
+        assert (await client.get(f"/jobs/{over}")).json()["status"] == "cancelled"
+
+        await client.post(f"/jobs/{waiting}/cancel")
+        assert (await client.post(f"/jobs/{over}/retry")).json()["status"] == "pending"
 
 
 # -- bounds and headers -----------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Endpoints over the API: made, looked at, switched, forgotten; their secrets are told once."""
 
 import logging
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
@@ -86,6 +87,56 @@ async def test_an_endpoint_is_switched_off_and_on(
     assert (await client.patch(path, json={})).status_code == 422
 
 
+async def test_a_secret_is_replaced_and_told_once(
+    client: httpx2.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    webhook = await made(client)
+    path = f"/v1/webhooks/{webhook['id']}"
+    before = datetime.now(UTC)
+
+    told = [
+        (await client.post(f"{path}/secret")).json(),
+        (await client.post(f"{path}/secret", json={"old_valid_seconds": 60})).json(),
+    ]
+
+    secrets = [webhook["secret"], *(one["secret"] for one in told)]
+    assert len(set(secrets)) == 3
+    until = [datetime.fromisoformat(one["old_valid_until"]) - before for one in told]
+    assert timedelta(hours=24) <= until[0] < timedelta(hours=24, minutes=1)
+    assert timedelta(seconds=60) <= until[1] < timedelta(seconds=120)
+    assert not [secret for secret in secrets if secret in (await client.get(path)).text]
+    assert not [secret for secret in secrets if secret in caplog.text]
+
+    for _ in range(2):
+        assert (await client.post(f"{path}/secret")).status_code == 200
+    refused = await client.post(f"{path}/secret")
+    assert refused.status_code == 409
+    assert assert_problem(refused)["type"] == "urn:haulage:problem:too-many-secrets"
+    ended = await client.post(f"{path}/secret", json={"old_valid_seconds": 0})
+    assert ended.status_code == 200
+    assert (await client.post(f"{path}/secret")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"old_valid_seconds": -1},
+        {"old_valid_seconds": 30 * 86_400 + 1},
+        {"old_valid_seconds": "soon"},
+        {"secret": "whsec_mine"},
+        [],
+    ],
+)
+async def test_a_wish_for_a_secret_that_makes_no_sense_is_refused(
+    client: httpx2.AsyncClient, body: object
+) -> None:
+    webhook = await made(client)
+    refused = await client.post(f"/webhooks/{webhook['id']}/secret", json=body)
+    assert refused.status_code == 422
+    assert_problem(refused)
+
+
 async def test_deliveries_are_paged_replayed_and_forgotten_with_their_endpoint(
     client: httpx2.AsyncClient, db: PostgresJobsDB
 ) -> None:
@@ -98,10 +149,9 @@ async def test_deliveries_are_paged_replayed_and_forgotten_with_their_endpoint(
     first = await client.get(f"/v1{path}/deliveries", params={"limit": 2})
     page = first.json()
     assert [item["job_id"] for item in page["items"]] == jobs[:0:-1]
-    assert first.headers["link"] == (
-        f'</v1{path}/deliveries?limit=2&before={page["next"]}>; rel="next"'
-    )
-    rest = await client.get(f"{path}/deliveries", params={"limit": 2, "before": page["next"]})
+    assert page["next"].startswith(f"/v1{path}/deliveries?limit=2&before=")
+    assert first.headers["link"] == f'<{page["next"]}>; rel="next"'
+    rest = await client.get(page["next"])
     assert [item["job_id"] for item in rest.json()["items"]] == jobs[:1]
     assert rest.json()["next"] is None
     assert "link" not in rest.headers
@@ -129,6 +179,7 @@ async def test_an_unknown_endpoint_is_told_so(client: httpx2.AsyncClient, webhoo
         await client.patch(path, json={"is_active": False}),
         await client.delete(path),
         await client.get(f"{path}/deliveries"),
+        await client.post(f"{path}/secret"),
         await client.post(f"/webhooks/deliveries/{webhook_id}/replay"),
     ):
         assert response.status_code == 404

@@ -12,7 +12,8 @@ from contract.stores import ROW_LOCKS, Store
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
-from app.domain.following import FollowCursor, JobNews, LogCursor
+from app.db.postgres import following as postgres_following
+from app.domain.following import FollowCursor, FoundLines, JobNews, LogCursor
 from app.domain.jobs import ClaimedJob, JobStatus, LogLine, Progress
 from app.domain.lifecycle import decide
 
@@ -276,21 +277,45 @@ async def test_log_lines_come_by_place_and_level(db: DBInterface) -> None:
         EVERYTHING,
     )
 
-    assert [(line.number, line.level, line.text) for line in every] == [
+    assert [(line.number, line.level, line.text) for line in every.lines] == [
         (1, 20, "line 1"),
         (2, 30, "line 2"),
         (3, 20, "line 3"),
         (4, 40, "line 4"),
         (5, 5, "line 5"),
     ]
-    assert [line.number for line in warnings] == [2, 4]
-    assert (len(rest), none, unknown) == (1, [], [])
-    assert every[0].attempt == 1
-    assert every[0].source == "stdout"
+    assert [line.number for line in warnings.lines] == [2, 4]
+    # Behind all that was looked at, whatever was wanted of it.
+    assert every.after == warnings.after == every.lines[-1].id
+    assert len(rest.lines) == 1
+    assert none == FoundLines((), 2**63 - 1, is_whole=True)
+    assert unknown == FoundLines((), 0, is_whole=True)
+    assert every.lines[0].attempt == 1
+    assert every.lines[0].source == "stdout"
 
     [page] = await db.list_lines([LogCursor(job.id)], 2)
-    [following] = await db.list_lines([LogCursor(job.id, page[-1].id)], 2)
-    assert [line.number for line in page + following] == [1, 2, 3, 4]
+    [following] = await db.list_lines([LogCursor(job.id, page.after)], 2)
+    assert [line.number for line in page.lines + following.lines] == [1, 2, 3, 4]
+    assert not page.is_whole
+
+
+async def test_a_look_for_lines_of_a_level_is_bounded_and_goes_on_behind_what_it_saw(
+    db: DBInterface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_following, "LOG_LINES_LOOKED_AT", 3)
+    job = await claimed(db)
+    await db.append_logs(
+        job.claim, [log_line(n, level) for n, level in enumerate((20, 20, 20, 40, 40, 20), 1)]
+    )
+    [every] = await db.list_lines([LogCursor(job.id)], EVERYTHING)
+    ids = [line.id for line in every.lines]
+
+    looks = [FoundLines((), 0, is_whole=False)]
+    while not looks[-1].is_whole:
+        looks += await db.list_lines([LogCursor(job.id, looks[-1].after, 40)], 1)
+
+    assert [[line.number for line in look.lines] for look in looks[1:]] == [[], [4], [5], []]
+    assert [look.after for look in looks[1:]] == [ids[2], ids[3], ids[4], ids[5]]
 
 
 @pytest.mark.parametrize(
@@ -308,7 +333,7 @@ async def test_the_tail_of_a_log_is_found(
     after = await db.find_log_tail(job.id, lines, level)
 
     [found] = await db.list_lines([LogCursor(job.id, after, level)], EVERYTHING)
-    assert [line.number for line in found] == left
+    assert [line.number for line in found.lines] == left
 
 
 async def test_attempts_come_by_pages(db: DBInterface) -> None:

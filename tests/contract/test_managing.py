@@ -535,7 +535,7 @@ async def test_claims_and_changes_of_many_jobs_at_once_leave_each_job_one_end(
 
 
 async def test_queues_tell_what_waits_and_runs(store: Store, db: DBInterface) -> None:
-    assert await db.list_queues() == []
+    assert await db.list_queues(9) == []
     await ended(db, JobStatus.COMPLETED, queue="done")
     await claimed(db, queue="busy")
     old = await new_job(db, queue="busy")
@@ -544,7 +544,7 @@ async def test_queues_tell_what_waits_and_runs(store: Store, db: DBInterface) ->
     await new_job(db, queue="later", delay_seconds=3_600)
     await db.pause_queue("empty")
 
-    busy, empty, later = await db.list_queues()
+    busy, empty, later = await db.list_queues(9)
 
     assert (busy.name, busy.is_paused, busy.pending, busy.scheduled) == ("busy", False, 2, 0)
     assert busy.running == 1
@@ -553,6 +553,40 @@ async def test_queues_tell_what_waits_and_runs(store: Store, db: DBInterface) ->
     assert (empty.name, empty.is_paused, empty.pending, empty.running) == ("empty", True, 0, 0)
     assert (later.name, later.pending, later.scheduled) == ("later", 1, 1)
     assert later.oldest_pending_seconds is None
+    assert busy.is_exact
+    assert empty.is_exact
+
+
+async def test_queues_come_by_pages_whatever_they_are_known_by(db: DBInterface) -> None:
+    await claimed(db, queue="c")
+    for name in ("a", "e", "e", "b"):
+        await new_job(db, queue=name)
+    for name in ("d", "b", "f"):
+        await db.pause_queue(name)
+
+    names: list[str] = []
+    while page := await db.list_queues(2, names[-1] if names else ""):
+        names += [queue.name for queue in page]
+
+    assert names == ["a", "b", "c", "d", "e", "f"]
+
+
+async def test_no_more_jobs_of_a_queue_are_counted_than_the_bound(
+    db: DBInterface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managing, "MAX_COUNTED", 3)
+    for _ in range(3):
+        await new_job(db, queue="full")
+    for number in range(6):
+        await new_job(db, queue="over", delay_seconds=3_600 if number < 5 else 0)
+
+    full, over = await db.list_queues(9)
+
+    assert (full.pending, full.is_exact) == (3, True)
+    assert (over.pending, over.is_exact) == (3, False)
+    # Those that come first: the one that is due among them.
+    assert over.scheduled == 3
+    assert over.oldest_pending_seconds is not None
 
 
 async def test_a_paused_queue_keeps_its_jobs_until_it_is_resumed(db: DBInterface) -> None:
@@ -560,14 +594,14 @@ async def test_a_paused_queue_keeps_its_jobs_until_it_is_resumed(db: DBInterface
     waiting = await new_job(db, queue="a/b")
     for _ in range(2):
         await db.pause_queue("a/b")
-    assert [queue.is_paused for queue in await db.list_queues()] == [True]
+    assert [queue.is_paused for queue in await db.list_queues(9)] == [True]
     assert await db.claim_next_pending_job(node) is None
 
     for _ in range(2):
         await db.resume_queue("a/b")
     await db.resume_queue("unknown")
 
-    assert [(queue.name, queue.is_paused) for queue in await db.list_queues()] == [("a/b", False)]
+    assert [(queue.name, queue.is_paused) for queue in await db.list_queues(9)] == [("a/b", False)]
     job = await db.claim_next_pending_job(node)
     assert job is not None
     assert job.id == waiting
@@ -605,7 +639,7 @@ async def test_nodes_tell_their_state_and_what_they_run(store: Store, db: DBInte
     idle, busy = await new_node(db), await new_node(db)
     await claimed(db, busy)
 
-    nodes = await db.list_nodes()
+    nodes = await db.list_nodes(9)
 
     assert [node.id for node in nodes[:2]] == [busy, idle]
     assert {node.id: (node.state, node.running) for node in nodes} == {
@@ -617,6 +651,22 @@ async def test_nodes_tell_their_state_and_what_they_run(store: Store, db: DBInte
     assert (nodes[0].name, nodes[0].capacity, nodes[0].lease_seconds) == ("test", 4, 60.0)
     assert 0 <= nodes[0].heartbeat_seconds < 60
     assert [node.stopped_at is not None for node in nodes] == [n.id == stopped for n in nodes]
+    told = [node.id for node in nodes]
+    assert told == [busy, idle, stopped, lost]
+    for place, node in enumerate(nodes, 1):
+        behind = await db.list_nodes(9, (node.is_alive, node.id))
+        assert [one.id for one in behind] == told[place:]
+
+
+async def test_a_node_that_ends_between_two_pages_hides_none(store: Store, db: DBInterface) -> None:
+    older, newer = await new_node(db), await new_node(db)
+    [first] = await db.list_nodes(1)
+    assert first.id == newer
+    await store.end_lease(newer)
+
+    rest = await db.list_nodes(9, (first.is_alive, first.id))
+
+    assert [(node.id, node.state) for node in rest] == [(older, "active"), (newer, "lost")]
 
 
 async def test_a_held_node_claims_nothing_and_finishes_what_it_runs(db: DBInterface) -> None:
@@ -652,7 +702,7 @@ async def test_a_node_that_has_ended_is_neither_held_nor_resumed(
         with pytest.raises(NodeGoneError) as caught:
             await act(node)
         assert caught.value.state == end
-    assert [told.state for told in await db.list_nodes()] == [end]
+    assert [told.state for told in await db.list_nodes(9)] == [end]
 
 
 @pytest.mark.parametrize("node", [new_id(), "none", ""])

@@ -72,6 +72,21 @@ async def test_a_key_belongs_to_its_submitter(db: DBInterface) -> None:
     assert ids[1] == ids[3]
 
 
+async def test_what_a_key_has_made_is_found_until_it_goes(db: DBInterface) -> None:
+    options = keyed(submitted_by="a")
+    assert options.fingerprint is not None
+    job = await db.insert_pending_job({}, options)
+
+    assert await db.find_submission("a", "key", options.fingerprint) == job
+    assert await db.find_submission("b", "key", options.fingerprint) is None
+    assert await db.find_submission("a", "other", options.fingerprint) is None
+    with pytest.raises(IdempotencyKeyReusedError):
+        await db.find_submission("a", "key", b"other")
+    await db.cancel_job(job)
+    await db.delete_job(job)
+    assert await db.find_submission("a", "key", options.fingerprint) is None
+
+
 async def test_a_key_lives_as_long_as_its_job_whatever_becomes_of_it(db: DBInterface) -> None:
     job = await claimed(db, idempotency_key="key", fingerprint=fingerprint({}, JobOptions()))
     await complete(db, job)

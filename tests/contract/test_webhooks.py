@@ -1,14 +1,18 @@
 """Deliveries: there with the end of a job and not before, claimed by one, written by that one."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 from contract.steps import RAISED, claimed, complete, given_back, new_job
+from contract.stores import Store
+from support.waiting import eventually
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
 from app.domain.lifecycle import Cancelled, decide
 from app.domain.webhooks import (
+    MAX_OLD_SECRETS,
     Delivery,
     DeliveryStatus,
     Replay,
@@ -97,7 +101,7 @@ async def test_a_due_delivery_goes_to_one_claimer_and_has_all_that_is_sent(
     claims = await asyncio.gather(*(db.claim_deliveries(9, 9, {}, 60.0) for _ in range(5)))
 
     [[due]] = [found for found in claims if found]
-    assert (due.webhook_id, due.url, due.secret) == (webhook.id, webhook.url, secret)
+    assert (due.webhook_id, due.url, list(due.secrets)) == (webhook.id, webhook.url, [secret])
     assert (due.job_id, due.pipeline, due.event) == (job.id, "demo-echo", "job.completed")
     assert due.attempt == 1
     assert secret not in repr(due)
@@ -106,6 +110,81 @@ async def test_a_due_delivery_goes_to_one_claimer_and_has_all_that_is_sent(
     assert (delivery.status, delivery.attempt, delivery.last_status_code) == ("delivered", 1, 204)
     assert delivery.delivered_at is not None
     assert await db.claim_deliveries(9, 9, {}, 60.0) == []
+
+
+async def signing(db: DBInterface) -> list[str]:
+    """What the only endpoint's next message is signed with."""
+    await db.cancel_job(await new_job(db))
+    [due] = await db.claim_deliveries(9, 9, {}, 60.0)
+    assert await db.end_try(due, DELIVERED)
+    return list(due.secrets)
+
+
+async def test_old_secrets_are_good_for_their_time_beside_the_new_one(db: DBInterface) -> None:
+    secrets = [new_secret() for _ in range(4)]
+    webhook = await db.insert_webhook("https://hooks.example/x", [*WebhookEvent], secrets[0])
+
+    first = await db.rotate_secret(webhook.id, secrets[1], 3_600.0)
+    assert first is not None
+    assert first.is_done
+    assert await signing(db) == [secrets[1], secrets[0]]
+    # A longer time for one is none for those before it.
+    second = await db.rotate_secret(webhook.id, secrets[2], 7_200.0)
+    assert second is not None
+    assert second.valid_until - first.valid_until > timedelta(minutes=59)
+    assert await signing(db) == [secrets[2], secrets[1], secrets[0]]
+
+    ended = await db.rotate_secret(webhook.id, secrets[3], 0.0)
+    assert ended is not None
+    assert ended.is_done
+    assert await signing(db) == [secrets[3]]
+
+
+async def test_an_old_secret_ends_with_its_time(db: DBInterface) -> None:
+    old, new = new_secret(), new_secret()
+    webhook = await db.insert_webhook("https://hooks.example/x", [*WebhookEvent], old)
+    await db.rotate_secret(webhook.id, new, 0.2)
+
+    async def is_over() -> bool:
+        return await signing(db) == [new]
+
+    await eventually(is_over, "the end of the old secret")
+
+
+async def test_no_more_old_secrets_are_kept_than_fit_into_a_header(db: DBInterface) -> None:
+    webhook = await endpoint(db)
+    for _ in range(MAX_OLD_SECRETS):
+        rotation = await db.rotate_secret(webhook.id, new_secret(), 60.0)
+        assert rotation is not None
+        assert rotation.is_done
+    before = await signing(db)
+    assert len(before) == 1 + MAX_OLD_SECRETS
+
+    refused = await db.rotate_secret(webhook.id, new_secret(), 60.0)
+
+    assert refused is not None
+    assert not refused.is_done
+    assert await signing(db) == before
+
+
+async def test_of_rotations_at_once_no_secret_is_lost(store: Store) -> None:
+    adapters = [store.connect() for _ in range(3)]
+    first, *secrets = [new_secret() for _ in range(4)]
+    webhook = await adapters[0].insert_webhook("https://hooks.example/x", [*WebhookEvent], first)
+
+    await asyncio.gather(
+        *(
+            db.rotate_secret(webhook.id, secret, 60.0)
+            for db, secret in zip(adapters, secrets, strict=True)
+        )
+    )
+
+    assert sorted(await signing(adapters[0])) == sorted([first, *secrets])
+
+
+@pytest.mark.parametrize("webhook_id", [new_id(), "none"])
+async def test_an_unknown_endpoint_gets_no_secret(db: DBInterface, webhook_id: str) -> None:
+    assert await db.rotate_secret(webhook_id, new_secret(), 60.0) is None
 
 
 async def test_a_try_that_nobody_wrote_about_is_due_again_under_the_same_id(

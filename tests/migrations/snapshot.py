@@ -1,5 +1,7 @@
 """A database's schema as plain lines that can be compared, straight from the catalogue."""
 
+from collections.abc import Iterator
+
 import asyncpg
 
 _QUERIES = {
@@ -32,7 +34,7 @@ _QUERIES = {
         where n.nspname !~ '^(pg_|information_schema)' and c.relkind <> 'c'
     """,
     "routine": """
-        select n.nspname, p.proname, pg_get_functiondef(p.oid)
+        select n.nspname, p.proname, pg_get_functiondef(p.oid), p.proacl::text
         from pg_proc p join pg_namespace n on n.oid = p.pronamespace
         where n.nspname !~ '^(pg_|information_schema)'
     """,
@@ -69,3 +71,12 @@ async def schema_of(url: str) -> list[str]:
     finally:
         await connection.close()
     return sorted(lines)
+
+
+def as_psql_sends(script: str) -> Iterator[str]:
+    """Transactions whole, and one at a time what stands between them, as an index built beside."""
+    for piece in script.split("COMMIT;"):
+        between, begin, transaction = piece.partition("BEGIN;")
+        yield from filter(str.strip, between.split(";"))
+        if begin:
+            yield f"{begin}{transaction}COMMIT;"

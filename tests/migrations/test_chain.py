@@ -5,14 +5,13 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
 import pytest
 from alembic.config import Config
 from alembic.script import Script, ScriptDirectory
-from migrations.snapshot import schema_of
+from migrations.snapshot import as_psql_sends, schema_of
 
 from app.db import migrate
 from app.db.schema import metadata
@@ -45,11 +44,13 @@ insert into haulage.usage (job_id, claim_no, stage, model, cached_calls)
 values (:id, 1, 'name', 'm', 2);
 insert into haulage.webhook_deliveries (id, job_id, url, event) values (:id, :id, 'u', 'e');
 """.replace(":id", "'00000000-0000-7000-8000-000000000001'")
-# What revisions 0005 and 0009 bring.
+# What revisions 0005, 0009, 0013 and 0015 bring.
 FILL_NEW_TABLES = """
 insert into haulage.deleted_jobs (id) values (gen_random_uuid());
 insert into haulage.webhooks (id, url, events, secret)
-values (gen_random_uuid(), 'https://hooks.example', '{job.failed}', 'whsec_x')
+values (gen_random_uuid(), 'https://hooks.example', '{job.failed}', 'whsec_x');
+insert into haulage.pipelines (name) values ('demo-echo');
+insert into haulage.webhook_secrets select id, 'whsec_w', now() from haulage.webhooks
 """
 # What revision 0004 brings: calls that were paid, each in a row of its own.
 FILL_CALLS = """
@@ -211,7 +212,7 @@ async def test_the_offline_script_makes_the_same_schema(
     assert done.returncode == 0, done.stderr
     connection = await asyncpg.connect(empty_database_url)
     try:
-        for statements in _as_psql_sends(done.stdout):
+        for statements in as_psql_sends(done.stdout):
             await connection.execute(statements)
     finally:
         await connection.close()
@@ -237,15 +238,6 @@ async def test_an_index_whose_build_was_broken_off_is_built_again(database_url: 
 
     assert migrate.differences(url) is None
     assert await run(database_url, "select from pg_index where not indisvalid") == []
-
-
-def _as_psql_sends(script: str) -> Iterator[str]:
-    """Transactions whole, and one at a time what stands between them, as an index built beside."""
-    for piece in script.split("COMMIT;"):
-        between, begin, transaction = piece.partition("BEGIN;")
-        yield from filter(str.strip, between.split(";"))
-        if begin:
-            yield f"{begin}{transaction}COMMIT;"
 
 
 async def test_an_upgrade_can_be_called_from_a_running_event_loop(empty_database_url: str) -> None:

@@ -3,7 +3,7 @@
 import asyncpg
 from migrations.snapshot import schema_of
 
-from app.db.definitions import source, statements
+from app.db.definitions import ORDER, source, statements
 
 
 async def test_the_chain_leaves_the_views_of_the_files(database_url: str) -> None:
@@ -13,6 +13,21 @@ async def test_the_chain_leaves_the_views_of_the_files(database_url: str) -> Non
     try:
         await connection.execute("drop schema reporting cascade; create schema reporting")
         await connection.execute(source("reporting"))
+    finally:
+        await connection.close()
+
+    assert await schema_of(database_url) == by_the_chain
+
+
+async def test_the_chain_leaves_the_functions_of_the_files(database_url: str) -> None:
+    by_the_chain = await schema_of(database_url)
+
+    connection = await asyncpg.connect(database_url)
+    try:
+        for name in ORDER["functions"]:
+            await connection.execute(f"drop function haulage.{name}")
+        assert await schema_of(database_url) != by_the_chain
+        await connection.execute(source("functions"))
     finally:
         await connection.close()
 

@@ -1,15 +1,12 @@
-"""Upgrades side by side, and upgrades behind somebody else's lock."""
+"""Upgrades behind somebody else's lock."""
 
 import asyncio
 import shutil
-import subprocess
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
 import pytest
+from migrations.processes import connected
 from migrations.snapshot import schema_of
 from support.waiting import eventually
 
@@ -17,14 +14,6 @@ from app.db import migrate
 from app.db.urls import DatabaseURL
 from app.domain.errors import DatabaseUnavailableError
 
-ROOT = Path(__file__).parents[2]
-PROCESSES = 5
-UPGRADE = """
-import sys
-from app.db import migrate
-from app.db.urls import DatabaseURL
-migrate.upgrade(DatabaseURL.parse(sys.argv[1]))
-"""
 NEXT_REVISION = '''
 """A step that needs the table for itself.
 
@@ -40,15 +29,6 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("alter table haulage.jobs drop column added_later")
 '''
-
-
-@asynccontextmanager
-async def connected(url: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    connection = await asyncpg.connect(url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 @pytest.fixture
@@ -72,48 +52,6 @@ async def blocked_pids(connection: "asyncpg.Connection[asyncpg.Record]") -> set[
     return {row[0] for row in rows}
 
 
-async def test_five_upgrades_at_once_all_succeed(
-    empty_database_url: str, database_url: str
-) -> None:
-    async with connected(empty_database_url) as gate:
-        # All five are let go at the same moment, when each waits for its turn.
-        await gate.execute("select pg_advisory_lock($1)", migrate.ADVISORY_LOCK)
-        processes = [
-            subprocess.Popen(  # noqa: ASYNC220  starting one does not block
-                [sys.executable, "-c", UPGRADE, empty_database_url],
-                cwd=ROOT,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for _ in range(PROCESSES)
-        ]
-
-        async def are_all_waiting() -> bool:
-            waiting: int = await gate.fetchval(
-                "select count(*) from pg_stat_activity where datname = current_database()"
-                " and query like '%pg_try_advisory_lock%' and pid <> pg_backend_pid()"
-            )
-            assert all(process.poll() is None for process in processes)
-            return waiting == PROCESSES
-
-        try:
-            await eventually(are_all_waiting, "five upgrades that wait", 40.0)
-            await gate.execute("select pg_advisory_unlock_all()")
-            ends = await asyncio.gather(
-                *(asyncio.to_thread(process.communicate) for process in processes)
-            )
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
-                assert process.stderr is not None
-                process.stderr.close()
-
-    assert [process.returncode for process in processes] == [0] * PROCESSES, ends
-    assert migrate.state(DatabaseURL.parse(empty_database_url)).is_current
-    assert await schema_of(empty_database_url) == await schema_of(database_url)
-
-
 @pytest.mark.usefixtures("with_next_revision")
 async def test_an_upgrade_lets_others_pass_while_it_waits_for_a_lock(database_url: str) -> None:
     url = DatabaseURL.parse(database_url)
@@ -122,13 +60,7 @@ async def test_an_upgrade_lets_others_pass_while_it_waits_for_a_lock(database_ur
         await transaction.start()
         await reader.execute("lock table haulage.jobs in access share mode")
         upgrading = asyncio.ensure_future(asyncio.to_thread(migrate.upgrade, url))
-        seen: set[int] = set()
-
-        async def has_tried_twice() -> bool:
-            seen.update(await blocked_pids(observer))
-            return len(seen) >= 2
-
-        await eventually(has_tried_twice, "two tries")
+        await _tries(observer, 2)
         # Behind a waiting ALTER every reader waits too; when it gives up they go on.
         async with asyncio.timeout(10.0):
             await observer.fetchval("select count(*) from haulage.jobs")
@@ -154,6 +86,45 @@ async def test_an_upgrade_gives_up_and_changes_nothing_when_the_lock_is_never_gi
     assert await schema_of(database_url) == before
     migrate.upgrade(url)
     assert migrate.state(url).found == "9000"
+
+
+@pytest.mark.usefixtures("with_next_revision")
+async def test_steps_are_counted_once_when_a_lock_is_given_late(database_url: str) -> None:
+    url = DatabaseURL.parse(database_url)
+    migrate.downgrade(url, "0003")
+    async with connected(database_url) as reader, connected(database_url) as observer:
+        transaction = reader.transaction()
+        await transaction.start()
+        # The second step needs this table, the first one is done by then.
+        await reader.execute("lock table haulage.jobs in access share mode")
+        downgrading = asyncio.ensure_future(asyncio.to_thread(migrate.downgrade, url, "-2"))
+        await _tries(observer, 2)
+        assert migrate.state(url).found == "0002"
+        await transaction.rollback()
+        await downgrading
+    assert migrate.state(url).found == "0001"
+
+    async with connected(database_url) as reader, connected(database_url) as observer:
+        transaction = reader.transaction()
+        await transaction.start()
+        await reader.execute("lock table haulage.job_logs in access share mode")
+        upgrading = asyncio.ensure_future(asyncio.to_thread(migrate.upgrade, url, "+2"))
+        await _tries(observer, 2)
+        assert migrate.state(url).found == "0002"
+        await transaction.rollback()
+        assert await upgrading == migrate.SchemaChange("0001", "0003")
+    assert migrate.state(url).found == "0003"
+
+
+async def _tries(observer: "asyncpg.Connection[asyncpg.Record]", count: int) -> None:
+    """Return once that many sessions, one after the other, have waited for a lock on a table."""
+    seen: set[int] = set()
+
+    async def have_been_seen() -> bool:
+        seen.update(await blocked_pids(observer))
+        return len(seen) >= count
+
+    await eventually(have_been_seen, f"{count} tries")
 
 
 async def test_an_upgrade_gives_up_when_another_one_does_not_end(
@@ -197,32 +168,3 @@ async def test_the_lock_is_free_again_when_an_upgrade_was_cut_off(
 
     migrate.upgrade(DatabaseURL.parse(empty_database_url))
     assert await schema_of(empty_database_url) == await schema_of(database_url)
-
-
-async def test_an_index_is_built_while_jobs_are_written(database_url: str) -> None:
-    url = DatabaseURL.parse(database_url)
-    migrate.downgrade(url, "0005")
-    add = "insert into haulage.jobs (id, pipeline) values (gen_random_uuid(), 'p')"
-    async with connected(database_url) as holder, connected(database_url) as other:
-        transaction = holder.transaction()
-        await transaction.start()
-        await holder.execute(add)
-        upgrading = asyncio.create_task(asyncio.to_thread(migrate.upgrade, url))
-
-        async def is_waiting() -> bool:
-            waiting: int = await other.fetchval(
-                "select count(*) from pg_stat_activity where datname = current_database()"
-                " and wait_event_type = 'Lock' and query ilike 'create index concurrently%'"
-            )
-            return waiting == 1
-
-        await eventually(is_waiting, "the build that waits for who was there before", 40.0)
-        # Nobody waits behind it.
-        await other.execute("set lock_timeout = '300ms'")
-        await other.execute(add)
-        await other.execute("update haulage.jobs set priority = 1")
-        await transaction.commit()
-        await upgrading
-
-    assert migrate.state(url).is_current
-    assert migrate.differences(url) is None

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 import asyncpg
 import pytest
 from support.proxy import Proxy, proxied
+from support.sessions import Ear
 
 from app.telemetry import Event, Telemetry
 
@@ -17,6 +18,14 @@ async def observer(
     connection = await asyncpg.connect(database_url, server_settings={"application_name": "test"})
     yield connection
     await connection.close()
+
+
+@pytest.fixture
+async def ear(observer: "asyncpg.Connection[asyncpg.Record]") -> Ear:
+    """What the observer hears of wake-ups for jobs."""
+    listening = Ear(observer)
+    await listening.listen()
+    return listening
 
 
 @pytest.fixture

@@ -165,3 +165,19 @@ async def until_blocked(observer: "asyncpg.Connection[asyncpg.Record]") -> None:
         return found == 1
 
     await eventually(is_blocked, "a session that waits for a lock")
+
+
+async def test_datasets_of_a_key_are_counted_by_an_index(
+    observer: "asyncpg.Connection[asyncpg.Record]",
+) -> None:
+    await observer.execute(
+        "insert into haulage.datasets (id, name, sha256, columns, row_count, submitted_by)"
+        " select gen_random_uuid(), 'a.csv', '\\x01', '{text}', 1, 'key-' || n % 100"
+        " from generate_series(1, 20000) n; analyze haulage.datasets"
+    )
+
+    plan = await observer.fetch(f"explain {STATEMENTS['count_datasets'].sql}", "key-7")
+
+    told = "\n".join(row[0] for row in plan)
+    assert "datasets_submitter_idx" in told, told
+    assert "Seq Scan" not in told

@@ -41,7 +41,7 @@ async def test_no_table_is_read_from_end_to_end_for_followers(
         places = [0] * FOLLOWED
         asked: dict[str, tuple[Any, ...]] = {
             "list_news": (ids, places, [None] * FOLLOWED, 8),
-            "list_lines": (ids, places, places, 8),
+            "list_lines": (ids, places, [30] * FOLLOWED, 8, 2_000),
             "find_log_tail": (ids[0], 100, 0),
             "get_job": (ids[0],),
         }

@@ -5,50 +5,16 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import asyncpg
 import pytest
 from contract.steps import new_job
 from support.proxy import Proxy
+from support.sessions import Ear
 from support.waiting import eventually
 
 from app.db.postgres.adapter import PostgresJobsDB
 from app.db.postgres.connections import close_quietly, create_pool
-from app.db.postgres.listener import (
-    CHANNELS,
-    NOTIFY_INTERVAL_SECONDS,
-    DebouncedNotify,
-)
+from app.db.postgres.listener import NOTIFY_INTERVAL_SECONDS, DebouncedNotify
 from app.db.postgres.statements import STATEMENTS
-from app.domain.jobs import WakeUp
-
-
-class Ear:
-    """Counts notifications on a connection of its own."""
-
-    def __init__(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-        self._connection = connection
-        self._is_over = asyncio.Event()
-        self.heard: list[str] = []
-
-    async def all_heard(self) -> list[str]:
-        """The payloads of every notification that was committed before this call."""
-        self._is_over.clear()
-        await self._connection.execute("notify the_end")
-        await self._is_over.wait()
-        return self.heard
-
-    async def listen(self) -> None:
-        await self._connection.add_listener(
-            CHANNELS[WakeUp.JOBS], lambda *a: self.heard.append(str(a[3]))
-        )
-        await self._connection.add_listener("the_end", lambda *_: self._is_over.set())
-
-
-@pytest.fixture
-async def ear(observer: "asyncpg.Connection[asyncpg.Record]") -> Ear:
-    listening = Ear(observer)
-    await listening.listen()
-    return listening
 
 
 @asynccontextmanager

@@ -15,8 +15,9 @@ from app.domain.jobs import Attempt, ClaimedJob, Job, LogLine, Milestone, Runnin
 from app.domain.keys import ApiKey
 from app.domain.managing import NodeState, QueueState
 from app.domain.sharing import CallUsage, DatasetSummary, JsonRow
+from app.domain.size import IndexSize, SnapshotHolder, TableSize
 from app.domain.submissions import Batch
-from app.domain.webhooks import Delivery, DueDelivery, Webhook
+from app.domain.webhooks import Delivery, DueDelivery, Rotation, Webhook
 
 # Statements whose rows are handed to a dataclass, in the order of its fields.
 FILLS: dict[str, type[Any]] = {
@@ -34,7 +35,11 @@ FILLS: dict[str, type[Any]] = {
     "list_milestones": Milestone,
     "list_nodes": NodeState,
     "list_queues": QueueState,
+    "rotate_secret": Rotation,
     "list_running_jobs": RunningJob,
+    "list_index_sizes": IndexSize,
+    "list_snapshots": SnapshotHolder,
+    "list_table_sizes": TableSize,
     "list_usage": CallUsage,
 }
 DATASET = ("id", "name", "columns", "row_count", "detected", "sha256", "created_at")
@@ -42,6 +47,7 @@ WEBHOOK = tuple(field.name for field in dataclasses.fields(Webhook))
 KEY = tuple(field.name for field in dataclasses.fields(ApiKey))
 # The columns of all others.
 COLUMNS: dict[str, tuple[str, ...]] = {
+    "announce_pipelines": (),
     "append_logs": ("held",),
     "cancel_jobs": ("id", "status"),
     "delete_webhook": ("found",),
@@ -77,7 +83,18 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "list_assignments": ("items", "count", "has_more"),
     "list_dataset_rows": ("row_no", "cells"),
     "list_datasets_of_file": DATASET,
-    "list_lines": ("n", "id", "attempt", "number", "level", "source", "text", "at"),
+    "list_lines": (
+        "n",
+        "last_id",
+        "seen",
+        "id",
+        "attempt",
+        "number",
+        "level",
+        "source",
+        "text",
+        "at",
+    ),
     "list_news": (
         "n",
         "status",
@@ -118,7 +135,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "report_progress": ("held",),
     "report_started": ("held",),
     "resume_queue": (),
-    "retry_jobs": ("id",),
+    "retry_jobs": ("id", "violated"),
     "revoke_key": ("revoked",),
     "save_call": ("held",),
     "save_checkpoint": ("held",),
@@ -143,6 +160,7 @@ PYTHON_TYPES = {
     "int8": int,
     "float8": float,
     "bool": bool,
+    "text[]": str,
     "timestamptz": datetime,
 }
 

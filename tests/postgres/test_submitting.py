@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 from contract.steps import keyed
 from support.proxy import ANSWER, Proxy
+from support.sessions import count, until_waiting
 from support.waiting import eventually
 
 from app.db.ids import new_id
@@ -46,30 +47,6 @@ async def rival(
         yield connection
     finally:
         await connection.close()
-
-
-async def until_waiting(
-    observer: "asyncpg.Connection[asyncpg.Record]", holder: "asyncpg.Connection[asyncpg.Record]"
-) -> None:
-    """Return once a session really waits for this one's transaction."""
-    pid = holder.get_server_pid()
-
-    async def waits() -> Any:
-        return await observer.fetchval(
-            "select count(*) from pg_stat_activity where $1 = any (pg_blocking_pids(pid))", pid
-        )
-
-    await eventually(waits, "a session that waits for the rival")
-
-
-async def count(observer: "asyncpg.Connection[asyncpg.Record]") -> tuple[int, int, int]:
-    """Jobs, payloads and first events."""
-    row = await observer.fetchrow(
-        "select (select count(*) from haulage.jobs), (select count(*) from haulage.job_payloads),"
-        " (select count(*) from haulage.job_events)"
-    )
-    assert row is not None
-    return row[0], row[1], row[2]
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])

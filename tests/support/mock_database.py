@@ -28,7 +28,7 @@ from app.domain.jobs import (
     Usage,
     WakeUp,
 )
-from app.domain.keys import ApiKey, Pending, Scope
+from app.domain.keys import ApiKey, Pending, PendingCaps, Scope
 from app.domain.lifecycle import Verdict
 from app.domain.managing import (
     BulkChange,
@@ -41,7 +41,7 @@ from app.domain.managing import (
 from app.domain.results import PartPage, ResultState, ThemeQuotes
 from app.domain.sharing import CallUsage, Dataset, DatasetSummary, FailedCalls, JsonRow, PaidCall
 from app.domain.submissions import Batch, BatchReceipt, Submission
-from app.domain.webhooks import Delivery, DueDelivery, Replay, TryEnded, Webhook
+from app.domain.webhooks import Delivery, DueDelivery, Replay, Rotation, TryEnded, Webhook
 
 
 def claimed_job(**changes: Any) -> ClaimedJob:
@@ -219,7 +219,7 @@ class MockDatabase(MockFollowing):
         await self._called("cancel_job")
         raise JobNotFoundError(job_id)
 
-    async def retry_job(self, job_id: str) -> None:
+    async def retry_job(self, job_id: str, caps: PendingCaps | None = None) -> None:
         await self._called("retry_job")
         raise JobNotFoundError(job_id)
 
@@ -309,6 +309,9 @@ class MockDatabase(MockFollowing):
         await self._called("find_key")
         return None
 
+    async def find_submission(self, submitter: str, key: str, fingerprint: bytes) -> str | None:
+        raise NotImplementedError
+
     async def count_keys_used(self, submitter: str, idempotency_keys: Sequence[str]) -> int:
         raise NotImplementedError
 
@@ -335,6 +338,11 @@ class MockDatabase(MockFollowing):
         raise NotImplementedError
 
     async def get_submitter(self, job_id: str) -> str | None:
+        raise NotImplementedError
+
+    async def rotate_secret(
+        self, webhook_id: str, secret: str, old_valid_seconds: float
+    ) -> Rotation | None:
         raise NotImplementedError
 
     async def insert_webhook(self, url: str, events: Sequence[str], secret: str) -> Webhook:
@@ -410,10 +418,10 @@ class MockDatabase(MockFollowing):
     async def cancel_jobs(self, wanted: JobFilter) -> BulkChange:
         raise NotImplementedError
 
-    async def retry_jobs(self, wanted: JobFilter) -> BulkChange:
+    async def retry_jobs(self, wanted: JobFilter, caps: PendingCaps | None = None) -> BulkChange:
         raise NotImplementedError
 
-    async def list_queues(self) -> list[QueueState]:
+    async def list_queues(self, limit: int, after: str = "") -> list[QueueState]:
         raise NotImplementedError
 
     async def pause_queue(self, name: str) -> None:
@@ -422,7 +430,9 @@ class MockDatabase(MockFollowing):
     async def resume_queue(self, name: str) -> None:
         raise NotImplementedError
 
-    async def list_nodes(self) -> list[NodeState]:
+    async def list_nodes(
+        self, limit: int, behind: tuple[bool, str] | None = None
+    ) -> list[NodeState]:
         raise NotImplementedError
 
     async def hold_node(self, node_id: str) -> NodeState:

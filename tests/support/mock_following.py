@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.domain.following import Checkpoint, FollowCursor, JobNews, LogCursor, StoredLine
+from app.domain.following import Checkpoint, FollowCursor, FoundLines, JobNews, LogCursor
 from app.domain.jobs import Attempt
 
 
@@ -10,7 +10,7 @@ class MockFollowing:
     async def list_news(self, cursors: Sequence[FollowCursor], limit: int) -> list[JobNews]:
         raise NotImplementedError
 
-    async def list_lines(self, cursors: Sequence[LogCursor], limit: int) -> list[list[StoredLine]]:
+    async def list_lines(self, cursors: Sequence[LogCursor], limit: int) -> list[FoundLines]:
         raise NotImplementedError
 
     async def find_log_tail(self, job_id: str, lines: int, least_level: int = 0) -> int:

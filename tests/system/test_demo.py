@@ -13,9 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from reporting.kept import VIEWS
 from support.processes import with_mark, with_word
 from support.service import ROOT, environment, wait_until
+from support.sql import rows
 
+from app.db.postgres.embedded import EmbeddedPostgres
+
+# As in the Makefile, the columns apart.
+DEMO = ("--group-by", "service", "--limit", "2000")
 ANSWERS = ROOT / "examples" / "nhs-fft" / "nhs-fft.csv"
 
 
@@ -59,7 +65,7 @@ def desk() -> Iterator[Desk]:
 @pytest.mark.timeout(180)
 def test_the_bundled_answers_give_themes_and_nothing_is_left(desk: Desk, tmp_path: Path) -> None:
     output = tmp_path / "result.json"
-    with desk.analyse("--limit", "2000", "--output", str(output)) as process:
+    with desk.analyse(*DEMO, "--output", str(output)) as process:
         said, _ = process.communicate(timeout=150)
 
     assert process.returncode == 0, said
@@ -69,6 +75,12 @@ def test_the_bundled_answers_give_themes_and_nothing_is_left(desk: Desk, tmp_pat
     themes = [t for t in json.loads(output.read_text())["themes"] if t["parent"] is None]
     assert int(found[1]) == len(themes) >= 8
     assert sum(theme["responses"] >= 2 for theme in themes) >= 8
+    with EmbeddedPostgres(desk.folder, durable=False) as server:
+        url = server.url("haulage")
+        for view in VIEWS:
+            assert rows(url, f"table reporting.{view}"), view
+        counted = rows(url, "select theme_id, count(*) from reporting.response_themes group by 1")
+    assert dict(map(tuple, counted)) == {theme["id"]: theme["responses"] for theme in themes}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

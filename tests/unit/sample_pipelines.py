@@ -29,6 +29,23 @@ class Raises:
         raise LookupError("not found\x00")
 
 
+class Leaks:
+    """Tells the payload's secret in every way there is."""
+
+    def __init__(self, **_arguments: Any) -> None:
+        pass
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        secret = payload["secret"]
+        print("key", secret)  # noqa: T201  so do pipelines
+        context.logger.error("asked with %s", secret)
+        await context.progress(0.5, "asking", f"with {secret}")
+        try:
+            raise ValueError(secret)  # noqa: TRY301  a chain, of which the traceback tells
+        except ValueError as error:
+            raise RuntimeError(f"no answer for {secret}") from error
+
+
 class Exits:
     async def run(self, payload: Mapping[str, Any], context: Any) -> None:
         sys.exit(3)

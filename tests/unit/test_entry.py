@@ -16,13 +16,15 @@ from support.mock_database import MockDatabase, claimed_job
 from unit.test_session import AWAY
 
 from app.domain.errors import DatabaseUnavailableError, LeaseLostError, PipelineLoadError
-from app.domain.jobs import Cause, Claim, ErrorInfo, JobStatus, LogLine, Usage
+from app.domain.jobs import Cause, Claim, ErrorInfo, JobStatus, LogLine, Progress, Usage
+from app.domain.keys import new_key
 from app.domain.lifecycle import Verdict
 from app.worker import entry, session
 from app.worker.entry import ExitCode, worker_entry
 from app.worker.loading import _load_analysis
 
 ROOT = Path(__file__).parents[2]
+KEY = new_key()
 JOB = claimed_job()
 LOST = LeaseLostError(JOB.id, JOB.claim_no)
 
@@ -122,6 +124,40 @@ def test_the_steps_come_in_order_and_the_connection_is_closed_last() -> None:
     assert store.calls[0] == "report_started"
     assert store.calls[-2:] == ["finish_job", "close"]
     assert set(store.calls[1:-2]) == {"report_progress", "append_logs"}
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["correct-horse-battery", "Bearer abcdefgh0123", "postgresql://u:s3cret-pass@db/x", KEY],
+)
+def test_no_secret_is_stored_of_what_a_job_says(
+    monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    """Neither one that is known by its form nor what the arguments say where to find."""
+    monkeypatch.setenv("MODEL_ACCESS", "correct-horse-battery")
+    told: list[str] = []
+
+    class Telling(Store):
+        async def report_progress(
+            self, claim: Claim, progress: Progress, *, is_milestone: bool = False
+        ) -> None:
+            await super().report_progress(claim, progress, is_milestone=is_milestone)
+            told.append(progress.message or "")
+
+    _, store = run(
+        "Leaks",
+        Telling(),
+        payload=json.dumps({"secret": secret}),
+        constructor_args='{"defaults": {"llm": {"api_key_env": "MODEL_ACCESS"}}}',
+    )
+
+    error = error_of(store)
+    told += [line.text for line in store.lines]
+    told += [error.message, error.traceback or ""]
+    hidden = secret.removeprefix("postgresql://u:").removesuffix("@db/x").removeprefix("Bearer ")
+    assert not [text for text in told if hidden in text]
+    # Each of them was told, only without it: a line, a print, progress, message and traceback.
+    assert sum("***" in text for text in told) >= 5
 
 
 def test_prints_and_log_lines_are_stored_before_the_end(capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.masking import Mask
 from app.worker.logs import MAX_BATCH_LINES, MAX_LINE_CHARACTERS, LogBuffer
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,33 @@ def test_lines_come_out_in_the_order_in_which_they_went_in() -> None:
 
     assert texts(buffer) == [str(n) for n in range(3 * MAX_BATCH_LINES // 2)]
     assert buffer.take() == []
+
+
+def test_no_secret_is_kept_in_a_line() -> None:
+    buffer = LogBuffer(mask=Mask(["correct-horse"]))
+    logger = logger_into(buffer)
+
+    logger.warning("asked with %s and Bearer %s", "correct-horse", "x" * 20)
+    buffer.add(20, "stdout", "DSN postgresql://u:s3cret@h/d")
+    try:
+        raise ValueError("password=s3cret")  # noqa: TRY301  logged with its traceback
+    except ValueError:
+        logger.exception("failed")
+
+    lines = texts(buffer)
+    assert lines[:2] == ["asked with *** and Bearer ***", "DSN postgresql://u:***@h/d"]
+    assert lines[-1] == "ValueError: password=***"
+
+
+@pytest.mark.parametrize("before", range(MAX_LINE_CHARACTERS - 60, MAX_LINE_CHARACTERS + 10, 7))
+def test_no_part_of_a_secret_is_left_where_a_line_is_cut(before: int) -> None:
+    buffer = LogBuffer()
+
+    buffer.add(20, "stdout", f"{'x' * before} postgresql://u:{'s3cret' * 5}@host/d {'y' * 99}")
+
+    [line] = texts(buffer)
+    assert len(line) <= MAX_LINE_CHARACTERS
+    assert "s3cret" not in line
 
 
 def test_lines_that_could_not_be_stored_come_first_again() -> None:

@@ -3,12 +3,15 @@
 import io
 import json
 import logging
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from app.domain.jobs import ErrorInfo
+from app.domain.json_values import describe_exception
 from app.domain.keys import new_key
-from app.domain.masking import mask_secrets
+from app.domain.masking import Mask, mask_secrets, secret_values
 from app.telemetry import configure_logging, default_telemetry
 
 KEY = new_key()
@@ -51,6 +54,55 @@ def test_a_secret_is_masked(text: str, masked: str) -> None:
 @pytest.mark.parametrize("text", PLAIN)
 def test_what_is_no_secret_stays(text: str) -> None:
     assert mask_secrets(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a.b" * 10_000, "password " * 5_000, "bearer " * 5_000, "://a" * 10_000, "token" * 8_000],
+)
+def test_a_text_that_is_made_to_take_long_takes_no_longer(text: str) -> None:
+    began = time.process_time()
+    mask_secrets(f"{text} x://")
+    # A few milliseconds; tens of seconds where every word is read to the end of the text.
+    assert time.process_time() - began < 1.0
+
+
+def test_a_value_that_is_known_is_masked_wherever_it_stands() -> None:
+    mask = Mask(["correct-horse", "correct-horse-battery", "short", ""])
+
+    assert mask("a correct-horse-battery, correct-horse; short") == "a ***, ***; short"
+    error = mask.error(ErrorInfo("E", "no correct-horse", "at correct-horse"))
+    assert error == ErrorInfo("E", "no ***", "at ***")
+    assert mask.error(ErrorInfo("E", "no")) == ErrorInfo("E", "no")
+
+
+def test_secrets_of_an_environment_go_by_their_names_or_by_who_names_them() -> None:
+    environment = {
+        "OPENAI_API_KEY": "one",
+        "HAULAGE_ADMIN_KEY": " two ",
+        "DB_PASSWORD": "three",
+        "token": "four",
+        "MODEL_ACCESS": "five",
+        "PWD": "/srv",
+        "KEYBOARD": "us",
+        "MONKEY": "george",
+    }
+    arguments = json.dumps({"defaults": {"llm": {"api_key_env": "MODEL_ACCESS", "model": "PWD"}}})
+
+    assert secret_values(environment) == ["one", "two", "three", "four"]
+    assert secret_values(environment, arguments) == ["one", "two", "three", "four", "five"]
+
+
+@pytest.mark.parametrize("cut", range(3_950, 4_010, 3))
+def test_no_part_of_a_secret_is_left_where_a_message_is_cut(cut: int) -> None:
+    dsn = "postgresql://haulage:" + "s3cret" * 5 + "@db"
+    error = ValueError("x" * cut + " " + dsn)
+
+    told = describe_exception(error)
+
+    assert "s3cret" not in told.message
+    assert told.traceback is not None
+    assert "s3cret" not in told.traceback
 
 
 @pytest.fixture(params=["console", "json"])

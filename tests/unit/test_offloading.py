@@ -13,7 +13,7 @@ import pytest
 from support.mock_database import MockDatabase
 
 from app.api import offloading as offloading_module
-from app.api.offloading import BusyError, OffloadedError, Offloading
+from app.api.offloading import BusyError, OffloadedError, Offloading, OutOfMemoryError
 from app.db.interface import DBInterface
 from app.domain.errors import DatasetError, HaulageError, InvalidJsonError, TooLargeError
 from app.worker import isolation
@@ -40,6 +40,12 @@ async def work(
         raise ERRORS[what]
     if what == "bug":
         raise KeyError({"no": object()})
+    if what == "eat":
+        eaten = [bytearray(16 * 2**20) for _ in range(64)]
+        return len(eaten)
+    if what == "abort":
+        print("memory allocation of 99 bytes failed", file=sys.stderr, flush=True)  # noqa: T201
+        os.abort()
     if what == "exit":
         print("last words", file=sys.stderr, flush=True)  # noqa: T201
         os._exit(3)
@@ -58,9 +64,13 @@ async def work(
 
 
 def offloading(*, in_process: bool = True, limit_seconds: float = 30.0) -> Offloading:
-    factory = MockDatabase if in_process else None
     return Offloading(
-        MockDatabase(), factory, max_at_once=1, wait_seconds=0.05, limit_seconds=limit_seconds
+        MockDatabase(),
+        MockDatabase if in_process else None,
+        max_at_once=1,
+        wait_seconds=0.05,
+        limit_seconds=limit_seconds,
+        memory_bytes=512 * 2**20,
     )
 
 
@@ -78,6 +88,17 @@ async def test_nothing_of_the_working_directory_is_run(
 async def test_memory_that_is_short_is_taken_from_it_first() -> None:
     with tempfile.TemporaryFile() as file:
         assert int(await offloading().run(work, file, what="score")) >= isolation._OOM_SCORE
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems count less")
+@pytest.mark.parametrize("what", ["eat", "abort"])
+async def test_a_process_has_so_much_memory_and_no_more(what: str) -> None:
+    """Neither what Python's own allocations say nor the word of a library that ends it is lost."""
+    aside = offloading()
+    with tempfile.TemporaryFile() as file:
+        with pytest.raises(OutOfMemoryError):
+            await aside.run(work, file, what=what)
+        assert (await aside.run(work, file, what="x"))["what"] == "x"
 
 
 async def test_an_answer_comes_back_and_the_file_is_shared() -> None:
@@ -151,7 +172,7 @@ def test_temporary_files_go_with_a_service_that_is_killed(told: Path, tmp_path: 
     environment = {**os.environ, "PYTHONPATH": offloading_module._python_path()}
     with tempfile.TemporaryFile() as file:
         arguments = {"what": "hang", "told": told}
-        order = pickle.dumps((MockDatabase, work, file.fileno(), arguments))
+        order = pickle.dumps((2**30, MockDatabase, work, file.fileno(), arguments))
         with subprocess.Popen(
             [sys.executable, "-m", offloading_module.__name__],
             stdin=subprocess.PIPE,

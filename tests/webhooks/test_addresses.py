@@ -115,7 +115,7 @@ def test_what_can_be_no_endpoint_is_refused_at_once(url: str) -> None:
 
 def delivery(url: str) -> DueDelivery:
     return DueDelivery(
-        "1", "2", url, new_secret(), "3", "demo-echo", "job.completed", 1, datetime.now(UTC)
+        "1", "2", url, [new_secret()], "3", "demo-echo", "job.completed", 1, datetime.now(UTC)
     )
 
 

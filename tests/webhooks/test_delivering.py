@@ -14,6 +14,7 @@ from email.utils import format_datetime
 
 import asyncpg
 import pytest
+import standardwebhooks
 from support.hook_server import HookServer, answering, hook_server
 from support.waiting import eventually
 
@@ -111,6 +112,24 @@ def test_signatures_are_those_of_the_standard() -> None:
         )
         == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     )
+
+
+async def test_messages_are_signed_with_the_new_secret_and_with_the_old_one(
+    db: PostgresJobsDB, hooks: HookServer
+) -> None:
+    webhook = await endpoint(db, hooks)
+    other = new_secret()
+    await db.rotate_secret(webhook.id, other, 60.0)
+    async with delivered_by(db):
+        await ended_job(db)
+        got = await hooks.next()
+
+    assert len(got.headers["webhook-signature"].split(" ")) == 2
+    for secret in (SECRET, other):
+        told = standardwebhooks.Webhook(secret).verify(got.body, dict(got.headers))
+        assert told["type"] == "job.cancelled"
+    with pytest.raises(standardwebhooks.WebhookVerificationError):
+        standardwebhooks.Webhook(new_secret()).verify(got.body, dict(got.headers))
 
 
 async def test_the_end_of_a_job_is_told_signed_and_thin(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from app.domain.following import Checkpoint, FollowCursor, JobNews, LogCursor, StoredLine
+from app.domain.following import Checkpoint, FollowCursor, FoundLines, JobNews, LogCursor
 from app.domain.jobs import Attempt
 
 
@@ -27,8 +27,12 @@ class FollowingDB(Protocol):
             limit: events per cursor at most; exactly so many mean that there may be more.
         """
 
-    async def list_lines(self, cursors: Sequence[LogCursor], limit: int) -> list[list[StoredLine]]:
-        """For each cursor the next lines of its job's log, at most `limit`, oldest first."""
+    async def list_lines(self, cursors: Sequence[LogCursor], limit: int) -> list[FoundLines]:
+        """For each cursor the next lines of its job's log, at most `limit`, oldest first.
+
+        Each look goes through LOG_LINES_LOOKED_AT lines at most, so it may find none of the level
+        and yet not be whole.
+        """
 
     async def find_log_tail(self, job_id: str, lines: int, least_level: int = 0) -> int:
         """The id after which `lines` lines are left, 0 where there are no more than that."""

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from app.domain.keys import PendingCaps
 from app.domain.managing import (
     BulkChange,
     JobCount,
@@ -51,14 +52,21 @@ class ManagingDB(Protocol):
         or not at all; a call that fails half-way may be repeated.
         """
 
-    async def retry_jobs(self, wanted: JobFilter) -> BulkChange:
+    async def retry_jobs(self, wanted: JobFilter, caps: PendingCaps | None = None) -> BulkChange:
         """`retry_job` for at most MAX_BULK jobs that pass the filter, in batches of their own.
 
-        Completed ones only where the filter names that status or the jobs themselves.
+        Completed ones only where the filter names that status or the jobs themselves. Those that
+        their submitters' caps leave no room for are `left`.
+
+        Raises:
+            QuotaExceededError: there was room for none of them.
         """
 
-    async def list_queues(self) -> list[QueueState]:
-        """Queues that are paused or have jobs to do, by name; MAX_LISTED_QUEUES at most."""
+    async def list_queues(self, limit: int, after: str = "") -> list[QueueState]:
+        """The next queues after a name that have jobs to do or were paused once, by name.
+
+        Of the jobs that wait in each, MAX_COUNTED are looked at.
+        """
 
     async def pause_queue(self, name: str) -> None:
         """No node claims jobs of this queue any more; it need not have any yet."""
@@ -66,8 +74,14 @@ class ManagingDB(Protocol):
     async def resume_queue(self, name: str) -> None:
         """Jobs of this queue are claimed again; schedulers are woken."""
 
-    async def list_nodes(self) -> list[NodeState]:
-        """Nodes that are known, those that live first; MAX_LISTED_NODES at most."""
+    async def list_nodes(
+        self, limit: int, behind: tuple[bool, str] | None = None
+    ) -> list[NodeState]:
+        """Nodes that are known: those that live first, the newest of both kinds first.
+
+        Args:
+            behind: whether a node lived when it was told, and its id; only those after that place.
+        """
 
     async def hold_node(self, node_id: str) -> NodeState:
         """Have a node claim nothing more; what it runs goes on. Twice is harmless.

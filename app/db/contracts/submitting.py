@@ -51,5 +51,12 @@ class Submitting(Protocol):
             BatchPartlyDeletedError: the batch of this key was stored before and is not whole now.
         """
 
+    async def find_submission(self, submitter: str, key: str, fingerprint: bytes) -> str | None:
+        """The job that an idempotency key of a submitter has made; None where there is none.
+
+        Raises:
+            IdempotencyKeyReusedError: that job has another fingerprint.
+        """
+
     async def get_batch(self, batch_id: str) -> Batch:
         """How many jobs of a batch are where; BatchNotFoundError."""

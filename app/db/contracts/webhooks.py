@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from app.domain.webhooks import Delivery, DueDelivery, Replay, TryEnded, Webhook
+from app.domain.webhooks import Delivery, DueDelivery, Replay, Rotation, TryEnded, Webhook
 
 
 class WebhookStore(Protocol):
@@ -27,6 +27,16 @@ class WebhookStore(Protocol):
 
     async def disable_webhook(self, webhook_id: str, reason: str) -> bool:
         """Tell the endpoint no more, and give up what is pending; False if unknown."""
+
+    async def rotate_secret(
+        self, webhook_id: str, secret: str, old_valid_seconds: float
+    ) -> Rotation | None:
+        """Sign messages to the endpoint with this secret and, for a time, with those before it.
+
+        Secrets from earlier rotations keep their own time, or end with this one's where that is
+        sooner: 0 ends all of them now. Otherwise nothing is changed where MAX_OLD_SECRETS are
+        good. None if unknown.
+        """
 
     async def delete_webhook(self, webhook_id: str) -> bool:
         """Forget the endpoint and its deliveries; False if unknown."""

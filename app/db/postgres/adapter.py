@@ -25,6 +25,7 @@ from app.db.postgres.webhooks import PostgresWebhooks
 from app.domain.errors import (
     DatabaseUnavailableError,
     IllegalTransitionError,
+    QuotaExceededError,
 )
 from app.domain.jobs import (
     INLINE_PAYLOAD_BYTES,
@@ -45,6 +46,7 @@ from app.domain.jobs import (
     WakeUp,
 )
 from app.domain.json_values import check_size
+from app.domain.keys import PendingCaps
 from app.domain.lifecycle import JobEvent, Verdict
 from app.domain.sharing import MAX_CALL_ANSWER_BYTES, CallUsage, FailedCalls, PaidCall
 from app.telemetry import Telemetry, default_telemetry
@@ -110,7 +112,11 @@ class PostgresJobsDB(
         if row is None:
             raise await self._missing(job_id)
         return dataclasses.replace(
-            job_from_row(row), version=row["version"], last_event_id=row["last_event_id"]
+            job_from_row(row),
+            version=row["version"],
+            last_event_id=row["last_event_id"],
+            batch_id=row["batch_id"],
+            submitted_by=row["submitted_by"],
         )
 
     async def list_milestones(self, job_id: str) -> list[Milestone]:
@@ -156,10 +162,16 @@ class PostgresJobsDB(
         # Ended and revived between the two looks, again and again.
         raise DatabaseUnavailableError(f"job {job_id} changes too quickly")
 
-    async def retry_job(self, job_id: str) -> None:
+    async def retry_job(self, job_id: str, caps: PendingCaps | None = None) -> None:
         """See DBInterface."""
+        bounds = (None, None) if caps is None else (caps.jobs, caps.size_bytes)
         for _ in range(_CONTROL_TRIES):
-            if await self._fetch_row("retry_jobs", [job_uuid(job_id)], list(JobStatus)) is not None:
+            asked = await self._fetch_row(
+                "retry_jobs", [job_uuid(job_id)], list(JobStatus), *bounds
+            )
+            if asked is not None and asked["violated"] is not None:
+                raise QuotaExceededError((asked["violated"],))
+            if asked is not None:
                 self._request_wake_up(WakeUp.JOBS)
                 return
             status = await self._get_status(job_id)

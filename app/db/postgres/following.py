@@ -15,8 +15,10 @@ from app.db.ids import as_uuid
 from app.db.postgres.calls import PostgresCalls
 from app.db.postgres.statements import STATEMENTS
 from app.domain.following import (
+    LOG_LINES_LOOKED_AT,
     Checkpoint,
     FollowCursor,
+    FoundLines,
     JobNews,
     LogCursor,
     StoredEvent,
@@ -45,7 +47,7 @@ class PostgresFollowing(PostgresCalls):
         )
         return [_news(n, list(group)) for n, group in groupby(rows, key=itemgetter("n"))]
 
-    async def list_lines(self, cursors: Sequence[LogCursor], limit: int) -> list[list[StoredLine]]:
+    async def list_lines(self, cursors: Sequence[LogCursor], limit: int) -> list[FoundLines]:
         """See DBInterface."""
         rows = await self._fetch_soon(
             "list_lines",
@@ -53,11 +55,12 @@ class PostgresFollowing(PostgresCalls):
             [cursor.after for cursor in cursors],
             [cursor.least_level for cursor in cursors],
             limit,
+            LOG_LINES_LOOKED_AT,
         )
-        lines: list[list[StoredLine]] = [[] for _ in cursors]
-        for row in rows:
-            lines[row["n"] - 1].append(StoredLine(*(row[name] for name in _LINE)))
-        return lines
+        found = [FoundLines((), cursor.after, is_whole=True) for cursor in cursors]
+        for n, group in groupby(rows, key=itemgetter("n")):
+            found[n - 1] = _found(list(group), cursors[n - 1], limit)
+        return found
 
     async def find_log_tail(self, job_id: str, lines: int, least_level: int = 0) -> int:
         """See DBInterface."""
@@ -94,6 +97,14 @@ class PostgresFollowing(PostgresCalls):
     async def _fetch_soon(self, name: str, *arguments: object) -> list[asyncpg.Record]:
         async with self._borrowed(NEWS_TIMEOUT_SECONDS) as connection:
             return await connection.fetch(STATEMENTS[name].sql, *arguments)
+
+
+def _found(rows: Sequence[asyncpg.Record], cursor: LogCursor, limit: int) -> FoundLines:
+    lines = [StoredLine(*(row[name] for name in _LINE)) for row in rows if row["id"] is not None]
+    if len(lines) == limit:
+        return FoundLines(tuple(lines), lines[-1].id, is_whole=False)
+    looked_at = LOG_LINES_LOOKED_AT if cursor.least_level > 0 else limit
+    return FoundLines(tuple(lines), rows[0]["last_id"], is_whole=rows[0]["seen"] < looked_at)
 
 
 def _news(n: int, rows: Sequence[asyncpg.Record]) -> JobNews:

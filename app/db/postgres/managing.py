@@ -18,15 +18,15 @@ from app.domain.errors import (
     IllegalTransitionError,
     NodeGoneError,
     NodeNotFoundError,
+    QuotaExceededError,
     SearchTooLongError,
 )
 from app.domain.jobs import TERMINAL_STATUSES, JobStatus, WakeUp
 from app.domain.json_values import check_storable
+from app.domain.keys import PendingCaps
 from app.domain.managing import (
     MAX_BULK,
     MAX_COUNTED,
-    MAX_LISTED_NODES,
-    MAX_LISTED_QUEUES,
     MAX_PAGE,
     BulkChange,
     JobCount,
@@ -133,18 +133,19 @@ class PostgresManaging(PostgresCalls):
         """See DBInterface."""
         return await self._change_many(wanted, _MORTAL, "cancel_jobs", without_wish=True)
 
-    async def retry_jobs(self, wanted: JobFilter) -> BulkChange:
+    async def retry_jobs(self, wanted: JobFilter, caps: PendingCaps | None = None) -> BulkChange:
         """See DBInterface."""
         is_meant = wanted.statuses or wanted.ids is not None
         statuses = tuple(TERMINAL_STATUSES) if is_meant else _UNDONE
-        return await self._change_many(wanted, statuses, "retry_jobs")
+        bounds = (None, None) if caps is None else (caps.jobs, caps.size_bytes)
+        return await self._change_many(wanted, statuses, "retry_jobs", *bounds)
 
     async def _change_many(
         self,
         wanted: JobFilter,
         open_statuses: tuple[JobStatus, ...],
         statement: str,
-        *,
+        *bounds: int | None,
         without_wish: bool = False,
     ) -> BulkChange:
         """Page by page, so that no statement holds many rows for long."""
@@ -156,25 +157,30 @@ class PostgresManaging(PostgresCalls):
         # Each statement has its own bound; together they leave room for the last one.
         end = loop.time() + self._command_timeout_seconds / 2
         matched = changed = 0
+        held: list[str] = []
         before: str | None = None
         while True:
-            limit = min(MAX_PAGE, MAX_BULK - changed)
+            limit = min(MAX_PAGE, MAX_BULK - changed - len(held))
             page = await self._find(wanted, limit, before, without_wish=without_wish)
             if page.jobs:
                 keys = [UUID(job.id) for job in page.jobs]
                 # Whoever has another status by now was not asked for.
-                done = await self._fetch_all(statement, keys, list(statuses))
+                asked = await self._fetch_all(statement, keys, list(statuses), *bounds)
+                done = [row for row in asked if row.get("violated") is None]
                 self._wake_for(statement, done)
                 matched += len(keys)
                 changed += len(done)
+                held += [row["violated"] for row in asked if row.get("violated") is not None]
             before = page.before
-            if before is None:
-                return BulkChange(matched, changed, 0)
-            if changed >= MAX_BULK or loop.time() > end:
+            if before is None or changed + len(held) >= MAX_BULK or loop.time() > end:
                 break
-        rest = await self._count(wanted, before, without_wish=without_wish)
-        left = rest.count if rest.is_exact else max(rest.count, 1)
-        return BulkChange(matched + left, changed, left)
+        if held and not changed:
+            raise QuotaExceededError(tuple(sorted(set(held))))
+        left = 0
+        if before is not None:
+            rest = await self._count(wanted, before, without_wish=without_wish)
+            left = rest.count if rest.is_exact else max(rest.count, 1)
+        return BulkChange(matched + left, changed, len(held) + left)
 
     def _wake_for(self, statement: str, done: list[asyncpg.Record]) -> None:
         if done and statement == "retry_jobs":
@@ -190,9 +196,10 @@ class PostgresManaging(PostgresCalls):
 
     # -- queues and nodes ---------------------------------------------------------------------
 
-    async def list_queues(self) -> list[QueueState]:
+    async def list_queues(self, limit: int, after: str = "") -> list[QueueState]:
         """See DBInterface."""
-        return await self._fetch_as(QueueState, "list_queues", MAX_LISTED_QUEUES)
+        check_storable({"after": after})
+        return await self._fetch_as(QueueState, "list_queues", after, limit, MAX_COUNTED)
 
     async def pause_queue(self, name: str) -> None:
         """See DBInterface."""
@@ -205,9 +212,14 @@ class PostgresManaging(PostgresCalls):
         await self._execute("resume_queue", name)
         self._request_wake_up(WakeUp.JOBS)
 
-    async def list_nodes(self) -> list[NodeState]:
+    async def list_nodes(
+        self, limit: int, behind: tuple[bool, str] | None = None
+    ) -> list[NodeState]:
         """See DBInterface."""
-        return await self._fetch_as(NodeState, "list_nodes", None, MAX_LISTED_NODES)
+        is_alive, node_id = behind or (None, None)
+        return await self._fetch_as(
+            NodeState, "list_nodes", None, limit, is_alive, node_id and as_uuid(node_id)
+        )
 
     async def hold_node(self, node_id: str) -> NodeState:
         """See DBInterface."""
@@ -222,7 +234,7 @@ class PostgresManaging(PostgresCalls):
     async def _set_node(self, node_id: str, state: str) -> NodeState:
         key = as_uuid(node_id)
         is_set = key and await self._fetch_row("set_node_state", key, state) is not None
-        found = await self._fetch_as(NodeState, "list_nodes", key, 1) if key else []
+        found = await self._fetch_as(NodeState, "list_nodes", key, 1, None, None) if key else []
         if not found:
             raise NodeNotFoundError(node_id)
         if not is_set:

@@ -19,7 +19,8 @@ class Statement:
     sql: str
 
 
-def _read(text: str) -> list[Statement]:
+def parse(text: str) -> list[Statement]:
+    """The statements of one file's text."""
     headers = list(_HEADER.finditer(text))
     ends = [header.start() for header in headers[1:]] + [len(text)]
     return [
@@ -33,6 +34,6 @@ STATEMENTS: Final = MappingProxyType(
         statement.name: statement
         for file in sorted(_FOLDER.iterdir(), key=lambda file: file.name)
         if file.name.endswith(".sql")
-        for statement in _read(file.read_text("utf-8"))
+        for statement in parse(file.read_text("utf-8"))
     }
 )

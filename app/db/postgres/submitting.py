@@ -6,11 +6,10 @@ taken is read afterwards, with a snapshot of its own; whoever made it has commit
 
 import asyncio
 import re
-import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
@@ -20,6 +19,7 @@ from app.db.grouping import Grouping
 from app.db.ids import as_uuid, new_id
 from app.db.postgres.calls import PostgresCalls
 from app.db.postgres.connections import CLOSE_SECONDS, unavailable_errors
+from app.db.postgres.insisting import in_turn, is_held, tried
 from app.db.postgres.statements import STATEMENTS
 from app.domain.errors import (
     BatchNotFoundError,
@@ -66,7 +66,6 @@ _KEY_TRIES: Final = 3
 # In the detail of a violated foreign key: which one.
 _NAMED: Final = re.compile(r"=\(([^()]+)\)")
 
-_Answer = TypeVar("_Answer")
 _Key = tuple[str, str]
 
 
@@ -147,7 +146,7 @@ class PostgresSubmitting(PostgresCalls):
         batch_id = UUID(new_id())
         with _unknown_dataset():
             async with unavailable_errors(), asyncio.timeout(BATCH_SECONDS):
-                found = await _tried(
+                found = await tried(
                     _INSERT_TRIES,
                     self._command_timeout_seconds,
                     lambda: self._store_batch_in_turn(rows, batch_id, key),
@@ -164,6 +163,15 @@ class PostgresSubmitting(PostgresCalls):
                 if one.id != row.id
             ),
         )
+
+    async def find_submission(self, submitter: str, key: str, fingerprint: bytes) -> str | None:
+        """See DBInterface."""
+        found = await self._fetch_row("find_jobs_by_key", [submitter], [key])
+        if found is None:
+            return None
+        if found["payload_hash"] != fingerprint:
+            raise IdempotencyKeyReusedError(key, str(found["id"]))
+        return str(found["id"])
 
     async def get_batch(self, batch_id: str) -> Batch:
         """See DBInterface."""
@@ -185,13 +193,13 @@ class PostgresSubmitting(PostgresCalls):
             try:
                 return await store(FIRST_LOCK_TIMEOUT)
             except DatabaseUnavailableError as error:
-                if not _is_held(error):
+                if not is_held(error):
                     raise
-            return await _in_turn(self._waiting_places, lambda: store(WAITING_LOCK_TIMEOUT))
+            return await in_turn(self._waiting_places, lambda: store(WAITING_LOCK_TIMEOUT))
 
         async with unavailable_errors(), asyncio.timeout(self._command_timeout_seconds):
             if len(rows) == 1:
-                settled = await _tried(_INSERT_TRIES, self._command_timeout_seconds, store_alone)
+                settled = await tried(_INSERT_TRIES, self._command_timeout_seconds, store_alone)
             else:
                 settled = await store(GROUP_LOCK_TIMEOUT)
         self._wake_for_due(rows, settled)
@@ -200,7 +208,7 @@ class PostgresSubmitting(PostgresCalls):
     async def _store_batch_in_turn(
         self, rows: Sequence[_Row], batch_id: UUID, key: str | None
     ) -> list[_Found]:
-        return await _in_turn(self._batch_places, lambda: self._store_batch(rows, batch_id, key))
+        return await in_turn(self._batch_places, lambda: self._store_batch(rows, batch_id, key))
 
     async def _store_batch(
         self, rows: Sequence[_Row], batch_id: UUID, key: str | None
@@ -393,35 +401,3 @@ def _statements(rows: Sequence[_Row]) -> Iterator[list[_Row]]:
             some, size_bytes = [], len(row.payload)
         some.append(row)
     yield some
-
-
-async def _in_turn(places: asyncio.Semaphore, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
-    """What `call` returns, made again while others hold a key; until somebody ends it."""
-    while True:
-        async with places:
-            try:
-                return await call()
-            except DatabaseUnavailableError as error:
-                if not _is_held(error):
-                    raise
-
-
-def _is_held(error: DatabaseUnavailableError) -> bool:
-    """Whether somebody else's open transaction was in the way."""
-    return isinstance(error.__cause__, asyncpg.LockNotAvailableError)
-
-
-async def _tried(tries: int, seconds: float, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
-    """What `call` returns, made again where the store could not be reached, unless that took long.
-
-    Args:
-        seconds: after which nothing is begun any more.
-    """
-    end = time.monotonic() + seconds
-    while True:
-        tries -= 1
-        try:
-            return await call()
-        except DatabaseUnavailableError:
-            if not tries or time.monotonic() >= end:
-                raise

@@ -6,7 +6,15 @@ from uuid import UUID
 
 from app.db.ids import as_uuid, new_id
 from app.db.postgres.calls import PostgresCalls
-from app.domain.webhooks import Delivery, DueDelivery, Replay, TryEnded, Webhook
+from app.domain.webhooks import (
+    MAX_OLD_SECRETS,
+    Delivery,
+    DueDelivery,
+    Replay,
+    Rotation,
+    TryEnded,
+    Webhook,
+)
 
 
 class PostgresWebhooks(PostgresCalls):
@@ -36,6 +44,20 @@ class PostgresWebhooks(PostgresCalls):
     async def disable_webhook(self, webhook_id: str, reason: str) -> bool:
         """See WebhookStore."""
         return await self._fetch_row("disable_webhook", as_uuid(webhook_id), reason) is not None
+
+    async def rotate_secret(
+        self, webhook_id: str, secret: str, old_valid_seconds: float
+    ) -> Rotation | None:
+        """See WebhookStore."""
+        found = await self._fetch_as(
+            Rotation,
+            "rotate_secret",
+            as_uuid(webhook_id),
+            secret,
+            old_valid_seconds,
+            MAX_OLD_SECRETS,
+        )
+        return found[0] if found else None
 
     async def delete_webhook(self, webhook_id: str) -> bool:
         """See WebhookStore."""

@@ -37,15 +37,52 @@ told as (
 select id::text as id, status from asked;
 
 -- name: retry_jobs
--- Makes the jobs $1 that have ended in a status of $2 pending again with a fresh budget.
+-- Makes the jobs $1 that have ended in a status of $2 pending again with a fresh budget. Where caps of
+-- jobs ($3) and bytes ($4) are given, a submitter gets no more than fit under them or under its own;
+-- those that do not fit stay as they are and say why.
 with
 ended as (
-    select id, status
+    select id, status, submitted_by
     from haulage.jobs
     where id = any ($1::uuid[]) and status = any ($2)
       and status in ('completed', 'failed', 'cancelled')
     order by id
     for no key update
+),
+-- As count_pending counts, against what a key may have; once a submitter, not once a job.
+room as materialized (
+    select
+        s.submitted_by,
+        coalesce(k.max_pending_jobs, $3::bigint) - w.jobs as jobs,
+        coalesce(k.max_pending_bytes, $4::bigint) - w.size_bytes as size_bytes
+    from (select distinct submitted_by from ended where submitted_by <> '') s
+    left join haulage.api_keys k on k.id::text = s.submitted_by
+    cross join lateral (
+        select count(*) as jobs, coalesce(sum(pg_column_size(p.payload)), 0) as size_bytes
+        from haulage.jobs j
+        join haulage.job_payloads p on p.job_id = j.id
+        where j.submitted_by = s.submitted_by and j.submitted_by <> '' and j.status = 'pending'
+    ) w
+    where $3 is not null
+),
+asked as (
+    select
+        e.id, e.status, e.submitted_by,
+        row_number() over through as jobs,
+        sum(pg_column_size(p.payload)) over through as size_bytes
+    from ended e
+    left join haulage.job_payloads p on p.job_id = e.id
+    window through as (partition by e.submitted_by order by e.id)
+),
+judged as (
+    select
+        a.id, a.status,
+        case
+            when a.jobs > r.jobs then 'pending-jobs'
+            when a.size_bytes > r.size_bytes then 'pending-bytes'
+        end as violated
+    from asked a
+    left join room r using (submitted_by)
 ),
 -- claim_no goes on growing: a late writer of an earlier life stays a stranger.
 revived as (
@@ -57,21 +94,21 @@ revived as (
         started_at = null,
         finished_at = null,
         cancel_requested_at = null
-    from ended
-    where j.id = ended.id
+    from judged
+    where j.id = judged.id and judged.violated is null
     returning j.id, j.claim_no
 ),
 -- Who completed would only find everything done already.
 forgotten as (
     delete from haulage.job_checkpoints c
-    using ended
-    where c.job_id = ended.id and ended.status = 'completed'
+    using judged
+    where c.job_id = judged.id and judged.status = 'completed' and judged.violated is null
 ),
 event as (
     insert into haulage.job_events (job_id, claim_no, attempt, kind, stage)
     select id, claim_no, 0, 'status', 'pending' from revived
 )
-select id::text as id from revived;
+select id::text as id, violated from judged;
 
 -- name: get_status
 -- The status of a job.

@@ -34,18 +34,31 @@ where v.version is distinct from w.version
 order by w.n, e.id;
 
 -- name: list_lines
--- Of each job in $1 at most $4 log lines after line $2 and at least of level $3.
+-- Of each job in $1 at most $4 log lines after line $2 and at least of level $3, among the next $5
+-- lines; a row without a line tells how far was looked.
 select
-    w.n::int as n, l.id, l.attempt, l.line_no as number, l.level::int as level, l.source,
-    l.line as text, l.at
+    w.n::int as n, seen.last_id, seen.lines as seen, l.id, l.attempt, l.line_no as number,
+    l.level::int as level, l.source, l.line as text, l.at
 from unnest($1::uuid[], $2::bigint[], $3::int[]) with ordinality as w (job_id, after, level, n)
+-- Where every line fits, no more is looked at than is taken.
 cross join lateral (
+    select max(id) as last_id, count(*)::int as lines
+    from (
+        select id
+        from haulage.job_logs
+        where job_id = w.job_id and id > w.after
+        order by id
+        limit case when w.level > 0 then $5::int else $4::int end
+    ) next
+) seen
+left join lateral (
     select id, attempt, line_no, level, source, line, at
     from haulage.job_logs
-    where job_id = w.job_id and id > w.after and level >= w.level
+    where job_id = w.job_id and id > w.after and id <= seen.last_id and level >= w.level
     order by id
     limit $4
-) l
+) l on true
+where seen.last_id is not null
 order by w.n, l.id;
 
 -- name: find_log_tail

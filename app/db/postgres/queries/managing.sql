@@ -27,36 +27,60 @@ noted as (
 select 1 as gone from gone;
 
 -- name: list_queues
--- At most $1 queues that have jobs to do or were paused, by name; ended jobs are not looked at.
-with
--- Both read a partial index that is as small as what it counts.
-waiting as (
-    select
-        queue,
-        count(*) as pending,
-        count(*) filter (where run_at > now()) as scheduled,
-        extract(epoch from now() - min(run_at) filter (where run_at <= now()))::float8 as seconds
-    from haulage.jobs
-    where status = 'pending'
-    group by queue
+-- At most $2 queues after name $1 that have jobs to do or were paused, by name. Ended jobs are not
+-- looked at, and of those that wait in a queue $3 and one more at most.
+with recursive
+-- From name to name in the index, however many jobs have each of them.
+waiting (queue) as (
+    (
+        select queue from haulage.jobs where status = 'pending' and queue > $1
+        order by queue limit 1
+    )
+    union all
+    select (
+        select queue from haulage.jobs where status = 'pending' and queue > w.queue
+        order by queue limit 1
+    )
+    from waiting w
+    where w.queue is not null
 ),
+-- As many as nodes have room for.
 busy as (
     select queue, count(*) as running from haulage.jobs where status = 'running' group by queue
+),
+named (name) as (
+    (select name from haulage.queues where name > $1 order by name limit $2)
+    union
+    (select queue from waiting where queue is not null limit $2)
+    union
+    select queue from busy where queue > $1
+    order by 1
+    limit $2
 )
 select
     name, coalesce(q.is_paused, false) as is_paused,
-    coalesce(w.pending, 0) as pending,
-    coalesce(w.scheduled, 0) as scheduled,
+    least(w.looked_at, $3) as pending, w.scheduled,
     coalesce(b.running, 0) as running,
-    w.seconds as oldest_pending_seconds
-from (
-    select name from haulage.queues union select queue from waiting union select queue from busy
-) as named (name)
+    w.seconds as oldest_pending_seconds,
+    w.looked_at <= $3 as is_exact
+from named
 left join haulage.queues q using (name)
-left join waiting w on w.queue = named.name
 left join busy b on b.queue = named.name
-order by name
-limit $1;
+-- In the order of claims, which an index has.
+cross join lateral (
+    select
+        count(*) as looked_at,
+        count(*) filter (where run_at > now()) as scheduled,
+        extract(epoch from now() - min(run_at) filter (where run_at <= now()))::float8 as seconds
+    from (
+        select run_at
+        from haulage.jobs
+        where status = 'pending' and queue = named.name
+        order by priority desc, run_at, id
+        limit $3::bigint + 1
+    ) next
+) w
+order by name;
 
 -- name: pause_queue
 -- Nothing of queue $1 is claimed any more.
@@ -69,6 +93,7 @@ update haulage.queues set is_paused = false, updated_at = now() where name = $1 
 
 -- name: list_nodes
 -- At most $2 nodes, node $1 alone where it is not null; those that live first, the newest first.
+-- Where they are not null only those behind node $4, which lived or not ($3).
 select
     n.id::text as id, n.name, n.pid, n.version,
     case when n.state = 'stopped' or n.has_lease then n.state else 'lost' end as state,
@@ -87,7 +112,8 @@ from (
     from haulage.nodes
     where $1::uuid is null or id = $1
 ) n
-order by (n.state <> 'stopped' and n.has_lease) desc, n.started_at desc, n.id
+where $3::boolean is null or ((n.state <> 'stopped' and n.has_lease), n.id) < ($3, $4::uuid)
+order by (n.state <> 'stopped' and n.has_lease) desc, n.id desc
 limit $2;
 
 -- name: set_node_state

@@ -18,7 +18,8 @@ select
         a.pid, a.progress_fraction, a.progress_stage, a.progress_message,
         last_event.id
     )::text, 0)) as version,
-    coalesce(last_event.id, 0) as last_event_id
+    coalesce(last_event.id, 0) as last_event_id,
+    j.batch_id::text as batch_id, j.submitted_by
 from haulage.jobs j
 left join haulage.job_attempts a on a.job_id = j.id and a.claim_no = j.claim_no
 left join lateral (

@@ -34,6 +34,45 @@ given_up as (
 )
 select 1 as found from disabled;
 
+-- name: rotate_secret
+-- Endpoint $1 signs with $2 from now on, and for $3 seconds with what it had before, too; nothing is
+-- changed where it has $4 old secrets that are good, unless those are to end now.
+with
+-- Of two rotations at once the second one finds the first one's secret here.
+known as materialized (
+    select id, secret from haulage.webhooks where id = $1 for no key update
+),
+asked as (
+    select
+        known.id, known.secret, now() + make_interval(secs => $3::float8) as valid_until,
+        $3 = 0 or $4 > (
+            select count(*)
+            from haulage.webhook_secrets s
+            where s.webhook_id = known.id and s.valid_until > now()
+        ) as is_done
+    from known
+),
+rotated as (
+    update haulage.webhooks w set secret = $2 from asked where w.id = asked.id and asked.is_done
+),
+-- Who shortens the time means all of them: the reason may be that they leaked.
+shortened as (
+    update haulage.webhook_secrets s
+    set valid_until = asked.valid_until
+    from asked
+    where s.webhook_id = asked.id and asked.is_done and s.valid_until > asked.valid_until
+),
+forgotten as (
+    delete from haulage.webhook_secrets s
+    using asked
+    where s.webhook_id = asked.id and s.valid_until <= now()
+),
+kept as (
+    insert into haulage.webhook_secrets (webhook_id, secret, valid_until)
+    select id, secret, valid_until from asked where is_done and $3 > 0
+)
+select is_done, valid_until from asked;
+
 -- name: delete_webhook
 -- The endpoint and its deliveries are forgotten.
 delete from haulage.webhooks where id = $1 returning 1 as found;
@@ -106,8 +145,14 @@ claimed as (
     returning d.id, d.webhook_id, d.job_id, d.event, d.attempt, d.created_at
 )
 select
-    c.id::text as id, c.webhook_id::text as webhook_id, w.url, w.secret, c.job_id::text as job_id,
-    j.pipeline, c.event, c.attempt, c.created_at
+    c.id::text as id, c.webhook_id::text as webhook_id, w.url,
+    w.secret || array(
+        select s.secret
+        from haulage.webhook_secrets s
+        where s.webhook_id = w.id and s.valid_until > now()
+        order by s.valid_until desc, s.secret
+    ) as secrets,
+    c.job_id::text as job_id, j.pipeline, c.event, c.attempt, c.created_at
 from claimed c
 join haulage.webhooks w on w.id = c.webhook_id
 join haulage.jobs j on j.id = c.job_id

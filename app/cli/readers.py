@@ -1,0 +1,70 @@
+"""`haulage db grant-reader` and `revoke-reader`: roles for those who report in SQL."""
+
+import click
+
+from app.config import load_settings
+
+
+@click.command(name="grant-reader")
+@click.argument("name")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1, max=86_400),
+    default=30.0,
+    show_default=True,
+    help="Seconds after which its statements, and its idle transactions, are ended.",
+)
+@click.option("--sql", "is_printed", is_flag=True, help="Only print the statements.")
+def grant_reader(name: str, timeout: float, *, is_printed: bool) -> None:
+    """Let the role NAME read the views of the schema `reporting`, and no table.
+
+    Its sessions begin read-only and with time-outs. The role has to be there, such as by
+    `create role NAME login password '...'`. Run this as the role that upgrades the schema: views of
+    later versions are then readable too.
+    """
+    from app.db.readers import grant_script
+
+    script = grant_script(name, _database(), timeout)
+    if is_printed:
+        click.echo(script, nl=False)
+        return
+    _run(name, script)
+    click.echo(
+        f"{name} reads the views of the schema reporting, each statement {timeout:g} s at most"
+    )
+
+
+@click.command(name="revoke-reader")
+@click.argument("name")
+@click.option("--sql", "is_printed", is_flag=True, help="Only print the statements.")
+def revoke_reader(name: str, *, is_printed: bool) -> None:
+    """Take back what `grant-reader` gave to the role NAME; the role stays."""
+    from app.db.readers import revoke_script
+
+    script = revoke_script(name, _database())
+    if is_printed:
+        click.echo(script, nl=False)
+        return
+    _run(name, script)
+    click.echo(f"{name} reads nothing of Haulage any more")
+
+
+def _run(name: str, script: str) -> None:
+    from app.db import migrate, readers
+    from app.db.opening import open_database
+
+    with open_database(load_settings()) as opened:
+        migrate.state(opened.url).require_current()
+        readers.run_for(name, script, opened.url)
+
+
+def _database() -> str:
+    """The name of the settings' database; nothing is opened for it."""
+    from app.db.opening import DATABASE_NAME
+    from app.db.urls import DatabaseURL
+
+    given = load_settings().database_url
+    if given is None:
+        return DATABASE_NAME
+    url = DatabaseURL.parse(given.get_secret_value())
+    return url.database or url.user or DATABASE_NAME

@@ -1,0 +1,206 @@
+"""`haulage db grant-reader`: reports for a role, and nothing else."""
+
+import dataclasses
+from collections.abc import Iterator
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from click.testing import CliRunner, Result
+from support.sql import rows, value
+
+from app.cli.database import database
+from app.db.definitions import statements
+from app.db.schema import metadata
+from app.db.urls import DatabaseURL
+from app.domain.errors import RoleError
+
+REFUSED = (
+    asyncpg.InsufficientPrivilegeError,
+    asyncpg.ReadOnlySQLTransactionError,
+    # A view over several tables takes no rows from anybody.
+    asyncpg.ObjectNotInPrerequisiteStateError,
+)
+PASSWORD = "reads-only"  # noqa: S105  of a server that goes with the tests
+
+
+@pytest.fixture(autouse=True)
+def _database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HAULAGE_DATABASE_URL", database_url)
+
+
+@pytest.fixture(params=["analyst", "an\"a'l;yst {x} Ü"])
+def reader(request: pytest.FixtureRequest, database_url: str) -> Iterator[str]:
+    """A role of this test alone, with a password and no rights yet."""
+    name = f"{request.param} {uuid4().hex[:8]}"
+    rows(database_url, f"create role {quoted(name)} login password '{PASSWORD}'")
+    yield name
+    rows(database_url, f"drop owned by {quoted(name)}")
+    rows(database_url, f"drop role {quoted(name)}")
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def url_of(reader: str, url: str) -> str:
+    """The test's database, as this role."""
+    parsed = DatabaseURL.parse(url)
+    return dataclasses.replace(parsed, user=reader, password=PASSWORD).asyncpg_dsn
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(database, arguments)
+
+
+def granted(reader: str, url: str, *arguments: str) -> str:
+    done = run("grant-reader", reader, *arguments)
+    assert done.exit_code == 0, done.output or done.exception
+    assert reader in done.output
+    return url_of(reader, url)
+
+
+def views(url: str) -> list[str]:
+    found = rows(url, "select viewname from pg_views where schemaname = 'reporting'")
+    return [row[0] for row in found]
+
+
+def test_a_reader_runs_every_view(database_url: str, reader: str) -> None:
+    theirs = granted(reader, database_url)
+
+    assert views(database_url)
+    for view in views(database_url):
+        rows(theirs, f"select * from reporting.{view}")  # noqa: S608
+
+
+def test_tables_and_functions_are_closed_to_a_reader(database_url: str, reader: str) -> None:
+    theirs = granted(reader, database_url)
+
+    names = [table.name for table in metadata.sorted_tables]
+    for table in [*names, "alembic_version"]:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            rows(theirs, f"select from haulage.{table}")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        rows(theirs, "select haulage.enqueue('{}')")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into reporting.jobs (id, pipeline) values (gen_random_uuid(), 'p')",
+        "delete from reporting.jobs",
+        "create view reporting.mine as select 1 as one",
+        "create table haulage.mine (a int)",
+    ],
+)
+def test_a_reader_writes_nothing_whatever_it_sets(
+    database_url: str, reader: str, statement: str
+) -> None:
+    theirs = granted(reader, database_url)
+
+    writing = theirs + ("&" if "?" in theirs else "?") + "default_transaction_read_only=off"
+    assert value(theirs, "show default_transaction_read_only") == "on"
+    assert value(writing, "show default_transaction_read_only") == "off"
+    for url in (theirs, writing):
+        with pytest.raises(REFUSED):
+            rows(url, statement)
+
+
+def test_a_long_statement_of_a_reader_is_ended(database_url: str, reader: str) -> None:
+    theirs = granted(reader, database_url, "--timeout", "1")
+
+    with pytest.raises(asyncpg.QueryCanceledError, match="statement timeout"):
+        rows(theirs, "select count(*), pg_sleep(50) from reporting.jobs")
+    assert value(theirs, "show idle_in_transaction_session_timeout") == "1s"
+    assert value(theirs, "show max_parallel_workers_per_gather") == "0"
+    # Granted again, other bounds hold; nothing is refused for having been there.
+    assert value(granted(reader, database_url), "show statement_timeout") == "30s"
+
+
+def test_a_reader_reads_views_of_later_versions_too(database_url: str, reader: str) -> None:
+    theirs = granted(reader, database_url)
+    rows(database_url, "create view reporting.later as select 1 as one")
+
+    assert value(theirs, "select one from reporting.later") == 1
+
+
+def test_a_role_is_closed_out_again_and_can_be_dropped(database_url: str, reader: str) -> None:
+    theirs = granted(reader, database_url)
+
+    done = run("revoke-reader", reader)
+
+    assert done.exit_code == 0, done.output
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        rows(theirs, "select from reporting.jobs")
+    assert value(theirs, "show default_transaction_read_only") == "off"
+    assert value(theirs, "show statement_timeout") == "0"
+    assert value(theirs, "show max_parallel_workers_per_gather") != "0"
+    rows(database_url, f"drop role {quoted(reader)}")
+    rows(database_url, f"create role {quoted(reader)}")
+
+
+def test_what_is_printed_does_the_same_without_a_database(
+    database_url: str, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = dataclasses.replace(DatabaseURL.parse(database_url), hosts=(("127.0.0.1", 1),))
+    monkeypatch.setenv("HAULAGE_DATABASE_URL", away.asyncpg_dsn)
+    printed = run("grant-reader", reader, "--sql", "--timeout", "7")
+    back = run("revoke-reader", reader, "--sql")
+    assert (printed.exit_code, back.exit_code) == (0, 0)
+
+    for statement in statements(printed.stdout):
+        rows(database_url, statement)
+    theirs = url_of(reader, database_url)
+    assert rows(theirs, "select * from reporting.jobs") == []
+    assert value(theirs, "show statement_timeout") == "7s"
+    for statement in statements(back.stdout):
+        rows(database_url, statement)
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        rows(theirs, "select from reporting.jobs")
+
+
+def test_a_role_that_is_missing_is_refused_with_what_makes_it(database_url: str) -> None:
+    done = run("grant-reader", "nobody")
+
+    assert isinstance(done.exception, RoleError)
+    assert "create role \"nobody\" login password '...'" in str(done.exception)
+
+
+@pytest.mark.parametrize("name", ["public", "", "x" * 64])
+def test_a_name_that_no_role_has_is_refused(name: str) -> None:
+    for arguments in (("grant-reader", name), ("grant-reader", name, "--sql")):
+        assert isinstance(run(*arguments).exception, RoleError)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        "alter role {} superuser",
+        "grant pg_read_all_data to {}",
+        "grant usage on schema haulage to {}",
+    ],
+)
+def test_a_role_that_could_read_tables_all_the_same_is_refused(
+    database_url: str, reader: str, right: str
+) -> None:
+    rows(database_url, right.format(quoted(reader)))
+
+    done = run("grant-reader", reader)
+
+    assert isinstance(done.exception, RoleError)
+    assert "haulage" in str(done.exception)
+    # Nothing of it was done.
+    assert rows(database_url, "select from pg_default_acl") == []
+
+
+def test_who_may_not_grant_is_told_of_the_statements(
+    database_url: str, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows(database_url, f"grant usage on schema haulage to {quoted(reader)}")
+    rows(database_url, f"grant select on haulage.alembic_version to {quoted(reader)}")
+    monkeypatch.setenv("HAULAGE_DATABASE_URL", url_of(reader, database_url))
+
+    done = run("grant-reader", reader)
+
+    assert isinstance(done.exception, RoleError)
+    assert "--sql" in str(done.exception)
