@@ -8,7 +8,7 @@ from contract.stores import COUNTED_WAKE_UPS, PAUSED_QUEUES
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
-from app.db.mongo import managing, searching
+from app.db.mongo import following, managing, places, searching
 from app.db.mongo.adapter import MongoJobsDB
 from app.db.mongo.indexes import BELONGINGS, INDEXES
 from app.db.mongo.instants import NOW, span
@@ -33,7 +33,7 @@ class MongoStore:
     capabilities = frozenset({PAUSED_QUEUES, COUNTED_WAKE_UPS})
     # Few events lie in the job's own document.
     belongings = frozenset(BELONGINGS) - {"webhook_deliveries", "job_events"}
-    bounded = (managing, searching)
+    bounded = (following, managing, places, searching)
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -12,10 +12,11 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 import asyncpg
+import pytest
 from support.waiting import eventually
 
 from app.db.interface import DBInterface
-from app.db.postgres import managing, reads
+from app.db.postgres import following, managing, reads
 from app.db.postgres.adapter import PostgresJobsDB
 from app.db.postgres.listener import CHANNELS
 from app.db.postgres.statements import STATEMENTS
@@ -45,7 +46,7 @@ class Store(Protocol):
     capabilities: frozenset[str]
     # Names of what an ended job with everything that a job can have leaves beside its row.
     belongings: frozenset[str]
-    # Modules of the adapter with the bounds of searches and changes of many.
+    # Modules of the adapter that hold searches and changes of many to their bounds.
     bounded: tuple[ModuleType, ...]
 
     def connect(self, *, notify: bool = True) -> DBInterface:
@@ -97,13 +98,22 @@ class Store(Protocol):
         """How many wake-ups were sent from here on until the call (COUNTED_WAKE_UPS)."""
 
 
+def bound(monkeypatch: pytest.MonkeyPatch, store: Store, **bounds: int) -> None:
+    """Lower bounds wherever the store's adapter has them."""
+    for name, value in bounds.items():
+        having = [module for module in store.bounded if hasattr(module, name)]
+        assert having, name
+        for module in having:
+            monkeypatch.setattr(module, name, value)
+
+
 class PostgresStore:
     """PostgreSQL with the newest schema."""
 
     name = "postgres"
     capabilities = frozenset({ROW_LOCKS, PAUSED_QUEUES, COUNTED_WAKE_UPS})
     belongings = frozenset(BELONGINGS) - {"webhook_deliveries"}
-    bounded = (managing, reads)
+    bounded = (following, managing, reads)
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from contract.steps import RAISED, claimed, complete, given_back, new_job, new_node
-from contract.stores import ROW_LOCKS, Store
+from contract.stores import ROW_LOCKS, Store, bound
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
-from app.db.postgres import following as postgres_following
 from app.domain.following import FollowCursor, FoundLines, JobNews, LogCursor
 from app.domain.jobs import ClaimedJob, JobStatus, LogLine, Progress
 from app.domain.lifecycle import decide
@@ -300,9 +299,9 @@ async def test_log_lines_come_by_place_and_level(db: DBInterface) -> None:
 
 
 async def test_a_look_for_lines_of_a_level_is_bounded_and_goes_on_behind_what_it_saw(
-    db: DBInterface, monkeypatch: pytest.MonkeyPatch
+    store: Store, db: DBInterface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_following, "LOG_LINES_LOOKED_AT", 3)
+    bound(monkeypatch, store, LOG_LINES_LOOKED_AT=3)
     job = await claimed(db)
     await db.append_logs(
         job.claim, [log_line(n, level) for n, level in enumerate((20, 20, 20, 40, 40, 20), 1)]

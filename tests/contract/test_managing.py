@@ -15,7 +15,7 @@ from contract.steps import (
     new_job,
     new_node,
 )
-from contract.stores import COUNTED_WAKE_UPS, ROW_LOCKS, Store
+from contract.stores import COUNTED_WAKE_UPS, ROW_LOCKS, Store, bound
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
@@ -69,15 +69,6 @@ async def ended(db: DBInterface, status: JobStatus, **options: Any) -> ClaimedJo
         case _:
             assert await db.finish_job(job.claim, decide(Cancelled(), job))
     return job
-
-
-def bound(monkeypatch: pytest.MonkeyPatch, store: Store, **bounds: int) -> None:
-    """Lower bounds wherever the store's adapter has them."""
-    for name, value in bounds.items():
-        having = [module for module in store.bounded if hasattr(module, name)]
-        assert having, name
-        for module in having:
-            monkeypatch.setattr(module, name, value)
 
 
 # -- lists ------------------------------------------------------------------------------------
@@ -572,9 +563,9 @@ async def test_queues_come_by_pages_whatever_they_are_known_by(db: DBInterface) 
 
 
 async def test_no_more_jobs_of_a_queue_are_counted_than_the_bound(
-    db: DBInterface, monkeypatch: pytest.MonkeyPatch
+    store: Store, db: DBInterface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(managing, "MAX_COUNTED", 3)
+    bound(monkeypatch, store, MAX_COUNTED=3)
     for _ in range(3):
         await new_job(db, queue="full")
     for number in range(6):

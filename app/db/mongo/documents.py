@@ -127,6 +127,8 @@ def job_of(found: Document) -> Job:
         cause=None if latest.get("cause") is None else Cause(latest["cause"]),
         version=version_of(found),
         last_event_id=found["last_event_id"],
+        batch_id=found["batch_id"],
+        submitted_by=found["submitted_by"],
     )
 
 

@@ -17,10 +17,16 @@ from app.db.mongo.connections import Document
 from app.db.mongo.documents import MAX_HELD_EVENTS, with_event
 from app.db.mongo.holding import MongoHolding
 from app.db.mongo.instants import NOW, now_plus
+from app.db.mongo.keys import MongoKeys
 from app.db.mongo.nodes import ALIVE
 from app.db.mongo.texts import normal_text, packed
-from app.domain.errors import DatabaseUnavailableError, IllegalTransitionError
+from app.domain.errors import (
+    DatabaseUnavailableError,
+    IllegalTransitionError,
+    QuotaExceededError,
+)
 from app.domain.jobs import TERMINAL_STATUSES, AttemptOutcome, Claim, JobStatus, Usage, WakeUp
+from app.domain.keys import PendingCaps
 from app.domain.lifecycle import JobEvent, Verdict
 from app.domain.webhooks import DeliveryStatus
 
@@ -31,7 +37,7 @@ _MORTAL: Final = (JobStatus.PENDING.value, JobStatus.RUNNING.value)
 _IS_WANTED_ENDED: Final = {"$ne": ["$cancel_requested_at", None]}
 
 
-class MongoEnding(MongoHolding):
+class MongoEnding(MongoHolding, MongoKeys):
     """The part of `DBInterface` that ends jobs and begins them anew."""
 
     async def finish_job(self, claim: Claim, verdict: Verdict, usage: Usage | None = None) -> bool:
@@ -145,10 +151,13 @@ class MongoEnding(MongoHolding):
         # Ended and revived between the two looks, again and again.
         raise DatabaseUnavailableError(f"job {job_id} changes too quickly")
 
-    async def retry_job(self, job_id: str) -> None:
+    async def retry_job(self, job_id: str, caps: PendingCaps | None = None) -> None:
         """See DBInterface."""
         for _ in range(CONTROL_TRIES):
-            if await self._retry([job_key(job_id)], tuple(TERMINAL_STATUSES)):
+            revived, violated = await self._retry([job_key(job_id)], tuple(TERMINAL_STATUSES), caps)
+            if violated:
+                raise QuotaExceededError(tuple(violated))
+            if revived:
                 self._request_wake_up(WakeUp.JOBS)
                 return
             status = await self._get_status(job_id)
@@ -189,11 +198,18 @@ class MongoEnding(MongoHolding):
 
         return await self._in_transaction(cancel)
 
-    async def _retry(self, keys: Sequence[str], statuses: Iterable[str]) -> set[str]:
-        """Make those that have ended in a status of these pending again, with a fresh budget."""
+    async def _retry(
+        self, keys: Sequence[str], statuses: Iterable[str], caps: PendingCaps | None
+    ) -> tuple[int, list[str]]:
+        """Make those that have ended in a status of these pending again, with a fresh budget.
 
-        async def revive(session: Session) -> set[str]:
-            ended = await self._in_status(keys, statuses, tuple(TERMINAL_STATUSES), session)
+        Returns how many became so, and for each of the others without room which cap says no.
+        """
+
+        async def revive(session: Session) -> tuple[int, list[str]]:
+            found = await self._in_status(keys, statuses, tuple(TERMINAL_STATUSES), session)
+            violated = {} if caps is None else await self._without_room(found, caps, session)
+            ended = {key: status for key, status in found.items() if key not in violated}
             await self._collection("jobs").update_many(
                 {"_id": {"$in": list(ended)}},
                 [
@@ -218,9 +234,34 @@ class MongoEnding(MongoHolding):
                 await self._collection("job_checkpoints").delete_many(
                     {"job_id": {"$in": done}}, session=session
                 )
-            return set(ended)
+            return len(ended), list(violated.values())
 
         return await self._in_transaction(revive)
+
+    async def _without_room(
+        self, keys: Iterable[str], caps: PendingCaps, session: Session
+    ) -> dict[str, str]:
+        """Jobs that their submitters' caps leave no room for, with the cap that says so."""
+        found = self._collection("jobs").find(
+            {"_id": {"$in": list(keys)}, "submitted_by": {"$gt": ""}},
+            {"submitted_by": 1, "payload_bytes": 1},
+            session=session,
+        )
+        by_submitter: dict[str, list[Document]] = {}
+        async for job in found.sort([("_id", 1)]):
+            by_submitter.setdefault(job["submitted_by"], []).append(job)
+        violated = {}
+        for submitter, asked in by_submitter.items():
+            key = await self._collection("api_keys").find_one({"_id": submitter}, session=session)
+            waiting = await self._waiting_of(submitter, session)
+            jobs, size_bytes = waiting.jobs, waiting.size_bytes
+            for job in asked:
+                jobs, size_bytes = jobs + 1, size_bytes + job["payload_bytes"]
+                if jobs > _cap(key, "max_pending_jobs", caps.jobs):
+                    violated[job["_id"]] = "pending-jobs"
+                elif size_bytes > _cap(key, "max_pending_bytes", caps.size_bytes):
+                    violated[job["_id"]] = "pending-bytes"
+        return violated
 
     async def _in_status(
         self,
@@ -284,6 +325,11 @@ def _end(verdict: Verdict, usage: Usage) -> list[Document]:
             }
         }
     ]
+
+
+def _cap(key: Document | None, name: str, otherwise: int) -> int:
+    own = None if key is None else key[name]
+    return otherwise if own is None else int(own)
 
 
 def _has_ended(status: str) -> bool:

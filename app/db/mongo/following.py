@@ -9,8 +9,10 @@ from app.db.mongo.documents import events_of, progress_of, version_of
 from app.db.mongo.instants import instant
 from app.db.mongo.reading import MongoReading
 from app.domain.following import (
+    LOG_LINES_LOOKED_AT,
     Checkpoint,
     FollowCursor,
+    FoundLines,
     JobNews,
     LogCursor,
     StoredEvent,
@@ -68,20 +70,30 @@ class MongoFollowing(MongoReading):
                     break
         return events_of([event for event in moved + held if event["id"] > after][:limit])
 
-    async def list_lines(self, cursors: Sequence[LogCursor], limit: int) -> list[list[StoredLine]]:
+    async def list_lines(self, cursors: Sequence[LogCursor], limit: int) -> list[FoundLines]:
         """See DBInterface."""
-        pages = []
         async with self._bounded(NEWS_TIMEOUT_SECONDS):
-            for cursor in cursors:
-                found = self._collection("job_logs").find(
-                    {
-                        "job_id": key_of(cursor.job_id),
-                        "id": {"$gt": cursor.after},
-                        "level": {"$gte": cursor.least_level},
-                    }
-                )
-                pages.append([_line(line) async for line in found.sort([("id", 1)]).limit(limit)])
-        return pages
+            return [await self._lines_after(cursor, limit) for cursor in cursors]
+
+    async def _lines_after(self, cursor: LogCursor, limit: int) -> FoundLines:
+        logs, job_id = self._collection("job_logs"), key_of(cursor.job_id)
+        last = await logs.find_one({"job_id": job_id}, {"id": 1}, sort=[("id", -1)])
+        if last is None or last["id"] <= cursor.after:
+            return FoundLines((), cursor.after, is_whole=True)
+        # A job's lines are numbered without a gap, so a look has its end before it begins.
+        looked_at = LOG_LINES_LOOKED_AT if cursor.least_level > 0 else limit
+        end = min(last["id"], cursor.after + looked_at)
+        found = logs.find(
+            {
+                "job_id": job_id,
+                "id": {"$gt": cursor.after, "$lte": end},
+                "level": {"$gte": cursor.least_level},
+            }
+        )
+        lines = tuple([_line(line) async for line in found.sort([("id", 1)]).limit(limit)])
+        if len(lines) == limit:
+            return FoundLines(lines, lines[-1].id, is_whole=False)
+        return FoundLines(lines, end, is_whole=end - cursor.after < looked_at)
 
     async def find_log_tail(self, job_id: str, lines: int, least_level: int = 0) -> int:
         """See DBInterface."""

@@ -31,6 +31,17 @@ INDEXES: Final[dict[str, list[IndexModel]]] = {
             name="claim",
             partialFilterExpression=_PENDING,
         ),
+        # The same for each queue, for those who look at one.
+        IndexModel(
+            [
+                ("queue", ASCENDING),
+                ("priority", DESCENDING),
+                ("run_at", ASCENDING),
+                ("_id", ASCENDING),
+            ],
+            name="queue",
+            partialFilterExpression=_PENDING,
+        ),
         IndexModel(
             [("node_id", ASCENDING), ("started_at", ASCENDING)],
             name="running",

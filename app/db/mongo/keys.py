@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pymongo import ReturnDocument
 
 from app.db.ids import new_id
-from app.db.mongo.calls import MongoCalls, key_of, made_by, unless_there
+from app.db.mongo.calls import MongoCalls, Session, key_of, made_by, unless_there
 from app.db.mongo.connections import Document
 from app.db.mongo.instants import NOW, instant_or_none, now_plus
 from app.domain.json_values import check_storable
@@ -88,19 +88,18 @@ class MongoKeys(MongoCalls):
         if not submitter:
             return Pending(0, 0)
         async with self._bounded():
-            groups = await self._collection("jobs").aggregate(
-                [
-                    {"$match": {"submitted_by": submitter, "status": "pending"}},
-                    {
-                        "$group": {
-                            "_id": None,
-                            "jobs": {"$sum": 1},
-                            "size_bytes": {"$sum": "$payload_bytes"},
-                        }
-                    },
-                ]
-            )
-            counted = [group async for group in groups]
+            return await self._waiting_of(submitter)
+
+    async def _waiting_of(self, submitter: str, session: Session | None = None) -> Pending:
+        sums = {"jobs": {"$sum": 1}, "size_bytes": {"$sum": "$payload_bytes"}}
+        groups = await self._collection("jobs").aggregate(
+            [
+                {"$match": {"submitted_by": submitter, "status": "pending"}},
+                {"$group": {"_id": None, **sums}},
+            ],
+            session=session,
+        )
+        counted = [group async for group in groups]
         return Pending(counted[0]["jobs"], counted[0]["size_bytes"]) if counted else Pending(0, 0)
 
     async def count_keys_used(self, submitter: str, idempotency_keys: Sequence[str]) -> int:

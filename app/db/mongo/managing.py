@@ -18,10 +18,12 @@ from app.db.mongo.texts import unpacked
 from app.domain.errors import (
     DatabaseUnavailableError,
     IllegalTransitionError,
+    QuotaExceededError,
     SearchTooLongError,
 )
 from app.domain.jobs import TERMINAL_STATUSES, JobStatus, WakeUp
 from app.domain.json_values import check_storable
+from app.domain.keys import PendingCaps
 from app.domain.managing import (
     MAX_BULK,
     MAX_COUNTED,
@@ -128,15 +130,17 @@ class MongoManaging(MongoEnding):
         """See DBInterface."""
         return await self._change_many(wanted, _MORTAL, without_wish=True)
 
-    async def retry_jobs(self, wanted: JobFilter) -> BulkChange:
+    async def retry_jobs(self, wanted: JobFilter, caps: PendingCaps | None = None) -> BulkChange:
         """See DBInterface."""
         is_meant = wanted.statuses or wanted.ids is not None
-        return await self._change_many(wanted, tuple(TERMINAL_STATUSES) if is_meant else _UNDONE)
+        statuses = tuple(TERMINAL_STATUSES) if is_meant else _UNDONE
+        return await self._change_many(wanted, statuses, caps)
 
     async def _change_many(
         self,
         wanted: JobFilter,
         open_statuses: tuple[JobStatus, ...],
+        caps: PendingCaps | None = None,
         *,
         without_wish: bool = False,
     ) -> BulkChange:
@@ -149,34 +153,42 @@ class MongoManaging(MongoEnding):
         # Each page has its own bound; together they leave room for the last one.
         end = loop.time() + self._command_timeout_seconds / 2
         matched = changed = 0
+        held: list[str] = []
         before: str | None = None
         while True:
-            limit = min(MAX_PAGE, MAX_BULK - changed)
+            limit = min(MAX_PAGE, MAX_BULK - changed - len(held))
             page = await self._find(wanted, limit, before, without_wish=without_wish)
             if page.jobs:
                 # Whoever has another status by now was not asked for.
-                changed += await self._change([job.id for job in page.jobs], statuses)
-                matched += len(page.jobs)
+                keys = [job.id for job in page.jobs]
+                done, violated = await self._change(keys, statuses, caps)
+                matched += len(keys)
+                changed += done
+                held += violated
             before = page.before
-            if before is None:
-                return BulkChange(matched, changed, 0)
-            if changed >= MAX_BULK or loop.time() > end:
+            if before is None or changed + len(held) >= MAX_BULK or loop.time() > end:
                 break
-        rest = await self._count_jobs(wanted, before, without_wish=without_wish)
-        left = rest.count if rest.is_exact else max(rest.count, 1)
-        return BulkChange(matched + left, changed, left)
+        if held and not changed:
+            raise QuotaExceededError(tuple(sorted(set(held))))
+        left = 0
+        if before is not None:
+            rest = await self._count_jobs(wanted, before, without_wish=without_wish)
+            left = rest.count if rest.is_exact else max(rest.count, 1)
+        return BulkChange(matched + left, changed, len(held) + left)
 
-    async def _change(self, keys: list[str], statuses: tuple[JobStatus, ...]) -> int:
-        """Cancel or retry those that are still in one of these statuses; returns how many."""
+    async def _change(
+        self, keys: list[str], statuses: tuple[JobStatus, ...], caps: PendingCaps | None
+    ) -> tuple[int, list[str]]:
+        """Cancel or retry those that are still in one of these statuses; as `_retry` returns."""
         if set(statuses) <= set(_MORTAL):
             asked = await self._cancel(keys, statuses)
             if JobStatus.RUNNING in asked.values():
                 self._request_wake_up(WakeUp.CONTROL)
-            return len(asked)
-        revived = await self._retry(keys, statuses)
+            return len(asked), []
+        revived, violated = await self._retry(keys, statuses, caps)
         if revived:
             self._request_wake_up(WakeUp.JOBS)
-        return len(revived)
+        return revived, violated
 
     async def _delete_jobs(self, keys: Iterable[str], session: Session) -> int:
         """Remove those that have ended with everything that belongs to them; says how many."""

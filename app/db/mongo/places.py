@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+from pymongo.asynchronous.cursor import AsyncCursor
+
 from app.db.mongo.calls import key_of
 from app.db.mongo.connections import Document
 from app.db.mongo.instants import NOW, instant, instant_or_none, seconds
@@ -9,7 +11,7 @@ from app.db.mongo.nodes import ALIVE, MongoNodes
 from app.domain.errors import NodeGoneError, NodeNotFoundError
 from app.domain.jobs import WakeUp
 from app.domain.json_values import check_storable
-from app.domain.managing import MAX_LISTED_NODES, MAX_LISTED_QUEUES, NodeState, QueueState
+from app.domain.managing import MAX_COUNTED, NodeState, QueueState
 
 _IS_DUE: Final = {"$lte": ["$run_at", NOW]}
 
@@ -17,17 +19,51 @@ _IS_DUE: Final = {"$lte": ["$run_at", NOW]}
 class MongoPlaces(MongoNodes):
     """The part of `DBInterface` about queues and nodes."""
 
-    async def list_queues(self) -> list[QueueState]:
+    async def list_queues(self, limit: int, after: str = "") -> list[QueueState]:
         """See DBInterface."""
+        check_storable({"after": after})
         async with self._bounded():
-            paused = {queue["_id"] async for queue in self._collection("queues").find()}
-            waiting = await self._by("queue", "pending", _WAITING, {"now": NOW})
-            busy = await self._by("queue", "running", {"n": {"$sum": 1}})
-        names = sorted(paused | waiting.keys() | busy.keys())[:MAX_LISTED_QUEUES]
-        return [
-            _queue(name, waiting.get(name), busy.get(name), is_paused=name in paused)
-            for name in names
-        ]
+            paused = {q["_id"]: q["is_paused"] async for q in self._paused_after(after, limit)}
+            waiting = await self._queues_after(after, "pending")
+            busy = await self._queues_after(after, "running")
+            names = sorted(paused.keys() | waiting.keys() | busy.keys())[:limit]
+            return [
+                _queue(
+                    name,
+                    await self._waiting(name) if name in waiting else None,
+                    busy.get(name, 0),
+                    is_paused=paused.get(name, False),
+                )
+                for name in names
+            ]
+
+    def _paused_after(self, after: str, limit: int) -> AsyncCursor[Document]:
+        found = self._collection("queues").find({"_id": {"$gt": after}})
+        return found.sort([("_id", 1)]).limit(limit)
+
+    async def _queues_after(self, after: str, status: str) -> dict[str, int]:
+        """How many jobs in a status each queue after this one has."""
+        groups = await self._collection("jobs").aggregate(
+            [
+                {"$match": {"status": status, "queue": {"$gt": after}}},
+                {"$group": {"_id": "$queue", "n": {"$sum": 1}}},
+            ]
+        )
+        return {group["_id"]: group["n"] async for group in groups}
+
+    async def _waiting(self, queue: str) -> Document | None:
+        """What waits in a queue: of MAX_COUNTED and one more, in the order of claims."""
+        groups = await self._collection("jobs").aggregate(
+            [
+                {"$match": {"status": "pending", "queue": queue}},
+                {"$sort": {"priority": -1, "run_at": 1, "_id": 1}},
+                {"$limit": MAX_COUNTED + 1},
+                {"$group": _WAITING},
+                {"$set": {"now": NOW}},
+            ]
+        )
+        found = [group async for group in groups]
+        return found[0] if found else None
 
     async def pause_queue(self, name: str) -> None:
         """See DBInterface."""
@@ -41,12 +77,23 @@ class MongoPlaces(MongoNodes):
         """See DBInterface."""
         check_storable(name)
         async with self._bounded():
-            await self._collection("queues").delete_one({"_id": name})
+            await self._collection("queues").update_one(
+                {"_id": name}, {"$set": {"is_paused": False}}
+            )
         self._request_wake_up(WakeUp.JOBS)
 
-    async def list_nodes(self) -> list[NodeState]:
+    async def list_nodes(
+        self, limit: int, behind: tuple[bool, str] | None = None
+    ) -> list[NodeState]:
         """See DBInterface."""
-        return await self._nodes({})
+        if behind is None:
+            return await self._nodes({}, limit)
+        is_alive, key = behind[0], key_of(behind[1])
+        after_it = [
+            {"$lt": ["$is_alive", is_alive]},
+            {"$and": [{"$eq": ["$is_alive", is_alive]}, {"$lt": ["$_id", key]}]},
+        ]
+        return await self._nodes({"$expr": {"$or": after_it}}, limit)
 
     async def hold_node(self, node_id: str) -> NodeState:
         """See DBInterface."""
@@ -64,64 +111,57 @@ class MongoPlaces(MongoNodes):
             is_set = await self._collection("nodes").update_one(
                 {"_id": key, **ALIVE}, {"$set": {"state": state}}
             )
-        found = await self._nodes({"_id": key})
+        found = await self._nodes({"_id": key}, 1)
         if not found:
             raise NodeNotFoundError(node_id)
         if not is_set.matched_count:
             raise NodeGoneError(node_id, found[0].state)
         return found[0]
 
-    async def _nodes(self, which: Document) -> list[NodeState]:
-        """Nodes: those that live first, the newest first."""
+    async def _nodes(self, which: Document, limit: int) -> list[NodeState]:
+        """Nodes: those that live first, the newest of both kinds first."""
         async with self._bounded():
-            running = await self._by("node_id", "running", {"n": {"$sum": 1}})
-            found = await self._collection("nodes").aggregate(
+            busy = await self._collection("jobs").aggregate(
                 [
-                    {"$match": which},
-                    {"$set": {"is_alive": ALIVE["$expr"], "now": NOW}},
-                    {"$sort": {"is_alive": -1, "created_at": -1, "_id": 1}},
-                    {"$limit": MAX_LISTED_NODES},
+                    {"$match": {"status": "running"}},
+                    {"$group": {"_id": "$node_id", "n": {"$sum": 1}}},
                 ]
             )
-            return [_node(node, running.get(node["_id"])) async for node in found]
-
-    async def _by(
-        self, name: str, status: str, sums: Document, more: Document | None = None
-    ) -> dict[str, Document]:
-        """What `sums` come to over the jobs in a status, by the value of a field."""
-        groups = await self._collection("jobs").aggregate(
-            [
-                {"$match": {"status": status}},
-                {"$group": {"_id": f"${name}", **sums}},
-                {"$set": more or {"_id": "$_id"}},
-            ]
-        )
-        return {group["_id"]: group async for group in groups}
+            running = {group["_id"]: group["n"] async for group in busy}
+            found = await self._collection("nodes").aggregate(
+                [
+                    {"$set": {"is_alive": ALIVE["$expr"], "now": NOW}},
+                    {"$match": which},
+                    {"$sort": {"is_alive": -1, "_id": -1}},
+                    {"$limit": limit},
+                ]
+            )
+            return [_node(node, running.get(node["_id"], 0)) async for node in found]
 
 
 _WAITING: Final[Document] = {
+    "_id": None,
     "n": {"$sum": 1},
     "scheduled": {"$sum": {"$cond": [_IS_DUE, 0, 1]}},
     "oldest": {"$min": {"$cond": [_IS_DUE, "$run_at", None]}},
 }
 
 
-def _queue(
-    name: str, waiting: Document | None, busy: Document | None, *, is_paused: bool
-) -> QueueState:
+def _queue(name: str, waiting: Document | None, running: int, *, is_paused: bool) -> QueueState:
     waits: dict[str, Any] = waiting or {"n": 0, "scheduled": 0, "oldest": None}
     oldest = waits["oldest"]
     return QueueState(
         name=name,
         is_paused=is_paused,
-        pending=waits["n"],
+        pending=min(waits["n"], MAX_COUNTED),
         scheduled=waits["scheduled"],
-        running=busy["n"] if busy else 0,
+        running=running,
         oldest_pending_seconds=None if oldest is None else seconds(waits["now"] - oldest),
+        is_exact=waits["n"] <= MAX_COUNTED,
     )
 
 
-def _node(found: Document, running: Document | None) -> NodeState:
+def _node(found: Document, running: int) -> NodeState:
     is_lost = found["state"] != "stopped" and not found["is_alive"]
     return NodeState(
         id=found["_id"],
@@ -130,7 +170,7 @@ def _node(found: Document, running: Document | None) -> NodeState:
         version=found["version"],
         state="lost" if is_lost else found["state"],
         capacity=found["capacity"],
-        running=running["n"] if running else 0,
+        running=running,
         lease_seconds=found["lease_seconds"],
         heartbeat_seconds=seconds(found["now"] - found["heartbeat_at"]),
         started_at=instant(found["created_at"]),

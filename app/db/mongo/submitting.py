@@ -145,6 +145,18 @@ class MongoSubmitting(MongoCalls):
             ),
         )
 
+    async def find_submission(self, submitter: str, key: str, fingerprint: bytes) -> str | None:
+        """See DBInterface."""
+        async with self._bounded():
+            job = await self._collection("jobs").find_one(
+                {"submitted_by": submitter, "idempotency_key": key}, {"payload_hash": 1}
+            )
+        if job is None:
+            return None
+        if job["payload_hash"] != fingerprint:
+            raise IdempotencyKeyReusedError(key, job["_id"])
+        return str(job["_id"])
+
     async def get_batch(self, batch_id: str) -> Batch:
         """See DBInterface."""
         async with self._bounded():

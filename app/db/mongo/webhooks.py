@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from pymongo import ReturnDocument
 
@@ -10,7 +10,18 @@ from app.db.ids import new_id
 from app.db.mongo.calls import MongoCalls, Session, key_of, literal, made_by, unless_there
 from app.db.mongo.connections import Document
 from app.db.mongo.instants import NOW, instant, instant_or_none, micros, now_plus
-from app.domain.webhooks import Delivery, DueDelivery, Replay, TryEnded, Webhook
+from app.domain.webhooks import (
+    MAX_OLD_SECRETS,
+    Delivery,
+    DueDelivery,
+    Replay,
+    Rotation,
+    TryEnded,
+    Webhook,
+)
+
+# An expression: the old secrets of an endpoint that still are good.
+_GOOD: Final = {"$filter": {"input": "$old_secrets", "cond": {"$gt": ["$$this.valid_until", NOW]}}}
 
 
 class MongoWebhooks(MongoCalls):
@@ -22,6 +33,7 @@ class MongoWebhooks(MongoCalls):
             "url": url,
             "events": [str(event) for event in events],
             "secret": secret,
+            "old_secrets": [],
             "is_active": True,
             "disabled_reason": None,
         }
@@ -75,6 +87,22 @@ class MongoWebhooks(MongoCalls):
             return bool(disabled.matched_count)
 
         return await self._in_transaction(disable)
+
+    async def rotate_secret(
+        self, webhook_id: str, secret: str, old_valid_seconds: float
+    ) -> Rotation | None:
+        """See WebhookStore."""
+        async with self._bounded():
+            rotated = await self._collection("webhooks").find_one_and_update(
+                {"_id": key_of(webhook_id)},
+                _rotation(secret, old_valid_seconds),
+                projection={"rotation": 1},
+                return_document=ReturnDocument.AFTER,
+            )
+        if rotated is None:
+            return None
+        told = rotated["rotation"]
+        return Rotation(told["is_done"], instant(told["valid_until"]))
 
     async def delete_webhook(self, webhook_id: str) -> bool:
         """See WebhookStore."""
@@ -130,7 +158,9 @@ class MongoWebhooks(MongoCalls):
     ) -> list[DueDelivery]:
         """See WebhookStore."""
         async with self._bounded():
-            active = self._collection("webhooks").find({"is_active": True})
+            active = self._collection("webhooks").find(
+                {"is_active": True}, {"url": 1, "secret": 1, "old_secrets": _GOOD}
+            )
             endpoints = {webhook["_id"]: webhook async for webhook in active}
             found = [
                 (places + rank, due["next_at"], due)
@@ -218,6 +248,41 @@ def _try_of(delivery: DueDelivery) -> Document:
     return {"_id": delivery.id, "attempt": delivery.attempt, "status": "pending"}
 
 
+def _rotation(secret: str, old_valid_seconds: float) -> list[Document]:
+    """The update that makes a secret the endpoint's; `rotation` says whether it did."""
+    until = "$rotation.valid_until"
+    # Who shortens the time means all of them: the reason may be that they leaked.
+    shortened = {
+        "$map": {
+            "input": "$old_secrets",
+            "in": {
+                "secret": "$$this.secret",
+                "valid_until": {"$min": ["$$this.valid_until", until]},
+            },
+        }
+    }
+    kept = [{"secret": "$secret", "valid_until": until}]
+    old = {"$concatArrays": [shortened, kept]} if old_valid_seconds > 0 else literal([])
+    is_done: Any = {"$lt": [{"$size": "$old_secrets"}, MAX_OLD_SECRETS]}
+    done = "$rotation.is_done"
+    return [
+        {"$set": {"old_secrets": _GOOD, "rotation": {"valid_until": now_plus(old_valid_seconds)}}},
+        {"$set": {"rotation.is_done": is_done if old_valid_seconds > 0 else True}},
+        {
+            "$set": {
+                "secret": {"$cond": [done, literal(secret), "$secret"]},
+                "old_secrets": {"$cond": [done, old, "$old_secrets"]},
+            }
+        },
+    ]
+
+
+def _in_order(old_secrets: Sequence[Document]) -> list[str]:
+    """Those that are good for longest first."""
+    in_order = sorted(old_secrets, key=lambda old: (-old["valid_until"], old["secret"]))
+    return [old["secret"] for old in in_order]
+
+
 def _webhook(found: Document) -> Webhook:
     return Webhook(
         id=found["_id"],
@@ -250,7 +315,7 @@ def _due_delivery(found: Document, webhook: Document, pipeline: str) -> DueDeliv
         id=found["_id"],
         webhook_id=found["webhook_id"],
         url=webhook["url"],
-        secret=webhook["secret"],
+        secrets=[webhook["secret"], *_in_order(webhook["old_secrets"])],
         job_id=found["job_id"],
         pipeline=pipeline,
         event=found["event"],
