@@ -62,8 +62,8 @@ class Settings(BaseSettings):
     database_url: SecretStr | None = Field(
         default=None,
         validation_alias=AliasChoices("HAULAGE_DATABASE_URL", "DATABASE_URL"),
-        description="PostgreSQL to use; without it Haulage starts the bundled one. "
-        "`DATABASE_URL` is read too.",
+        description="PostgreSQL to use, or MongoDB (`mongodb://`); without it Haulage starts the "
+        "bundled PostgreSQL. `DATABASE_URL` is read too.",
     )
     listen_database_url: SecretStr | None = Field(
         default=None,

@@ -20,9 +20,10 @@ from app.api.intake import declares
 from app.api.security import Access
 from app.api.server import NoScheduler, WebServer
 from app.config import PIPELINE, Settings, load_settings
-from app.db import migrate
+from app.db import schemas
 from app.db.interface import DBFactory, DBInterface
-from app.db.opening import Database, open_database
+from app.db.mongo_urls import MongoURL
+from app.db.opening import AnyURL, Database, open_database
 from app.db.postgres.adapter import MAX_POOL_CONNECTIONS, PostgresJobsDB
 from app.db.postgres.announcing import announce_pipelines
 from app.db.postgres.budget import connections_left
@@ -56,10 +57,10 @@ def ensure_schema(database: Database, settings: Settings, telemetry: Telemetry) 
     Raises:
         SchemaMismatchError: naming the command that mends it.
     """
-    found = migrate.state(database.url)
+    found = schemas.state(database.url)
     if not found.is_ahead and (database.embedded is not None or settings.auto_migrate):
-        migrate.upgrade(database.url, telemetry=telemetry)
-        found = migrate.state(database.url)
+        schemas.upgrade(database.url, telemetry=telemetry)
+        found = schemas.state(database.url)
     found.require_current()
     return found.wanted
 
@@ -111,7 +112,7 @@ def announce(
 
 def _make_db_impl(
     settings: Settings | None = None,
-    url: DatabaseURL | None = None,
+    url: AnyURL | None = None,
     command_timeout_seconds: float = SCHEDULER_DATABASE_SECONDS,
 ) -> DBInterface:
     """A `DBInterface` built from the settings; it connects at first use.
@@ -121,6 +122,13 @@ def _make_db_impl(
     """
     settings = settings or load_settings()
     url = url or open_database(settings).url
+    if isinstance(url, MongoURL):
+        return _mongo_adapter(url)(
+            url.text,
+            default_pipeline=settings.pipeline,
+            command_timeout_seconds=command_timeout_seconds,
+            notify=settings.notify,
+        )
     return PostgresJobsDB(
         url.asyncpg_dsn,
         listen_dsn=_listen_dsn(settings),
@@ -137,7 +145,7 @@ def on_database(settings: Settings, work: Callable[[DBInterface], Awaitable[_T]]
 
 
 async def _visit(
-    settings: Settings, url: DatabaseURL, work: Callable[[DBInterface], Awaitable[_T]]
+    settings: Settings, url: AnyURL, work: Callable[[DBInterface], Awaitable[_T]]
 ) -> _T:
     db = _make_db_impl(settings.model_copy(update={"notify": False}), url)
     try:
@@ -146,15 +154,24 @@ async def _visit(
         await db.close()
 
 
-def _process_db_factory(url: DatabaseURL, application_name: str) -> DBFactory:
+def _process_db_factory(url: AnyURL, application_name: str) -> DBFactory:
     # Picklable: the adapter's class with strings and numbers. One connection per process.
+    build: Callable[..., DBInterface] = PostgresJobsDB
+    address = url.text if isinstance(url, MongoURL) else url.asyncpg_dsn
+    if isinstance(url, MongoURL):
+        build = _mongo_adapter(url)
     return functools.partial(
-        PostgresJobsDB,
-        url.asyncpg_dsn,
-        application_name=application_name,
-        max_connections=1,
-        notify=False,
+        build, address, application_name=application_name, max_connections=1, notify=False
     )
+
+
+def _mongo_adapter(url: MongoURL) -> Callable[..., DBInterface]:
+    try:
+        # Imported by those alone who have such a database: its driver is an extra.
+        from app.db.mongo.adapter import MongoJobsDB  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise url.without_driver from error
+    return MongoJobsDB
 
 
 def _listen_dsn(settings: Settings) -> str | None:
@@ -208,9 +225,11 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
         ) as probe:
             if database is not None:
                 revision = ensure_schema(database, settings, telemetry)
+            if database is not None and isinstance(database.url, DatabaseURL):
                 warn_of_few_connections(database.url, settings, role, telemetry)
             pipelines = _with_declarations(pipelines, probe, telemetry)
-        if database is not None:
+        # Who submits by SQL does so to PostgreSQL.
+        if database is not None and isinstance(database.url, DatabaseURL):
             announce(database.url, settings, role, pipelines, telemetry)
         manager = None
         if role != "api":

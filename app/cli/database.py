@@ -48,12 +48,13 @@ def stop(*, force: bool) -> None:
 @database.command()
 def url() -> None:
     """Print the URL of the database, password included."""
-    from app.db.opening import DATABASE_NAME, embedded_server
-    from app.db.urls import DatabaseURL
+    from app.db.mongo_urls import MongoURL
+    from app.db.opening import DATABASE_NAME, embedded_server, parse_url
 
     settings = load_settings()
     if settings.database_url is not None:
-        click.echo(DatabaseURL.parse(settings.database_url.get_secret_value()).asyncpg_dsn)
+        given = parse_url(settings.database_url.get_secret_value())
+        click.echo(given.text if isinstance(given, MongoURL) else given.asyncpg_dsn)
         return
     server = embedded_server(settings)
     if not server.status().is_running:
@@ -69,10 +70,11 @@ def psql(arguments: tuple[str, ...]) -> None:
 
     settings = load_settings()
     with open_database(settings) as opened:
+        url = opened.postgres_url
         if opened.embedded is None:
             # The password in the environment: arguments are for everybody to see.
-            shown = dataclasses.replace(opened.url, password=None).asyncpg_dsn
-            environment = os.environ | {"PGPASSWORD": opened.url.password or ""}
+            shown = dataclasses.replace(url, password=None).asyncpg_dsn
+            environment = os.environ | {"PGPASSWORD": url.password or ""}
             _replace_process(["psql", shown, *arguments], environment)
             return
         command, environment = opened.embedded.psql_command(DATABASE_NAME, *arguments)
@@ -84,12 +86,15 @@ def psql(arguments: tuple[str, ...]) -> None:
 @click.argument("revision", default="head")
 def upgrade(revision: str) -> None:
     """Bring the schema to REVISION (default: the newest); rebuild indexes that no search uses."""
-    from app.db import migrate
+    from app.db import migrate, schemas
     from app.db.opening import open_database
+    from app.db.urls import DatabaseURL
 
     with open_database(load_settings()) as opened:
-        change = migrate.upgrade(opened.url, revision)
-        rebuilt = migrate.rebuild_indexes(opened.url)
+        change = schemas.upgrade(opened.url, revision)
+        rebuilt = []
+        if isinstance(opened.url, DatabaseURL):
+            rebuilt = migrate.rebuild_indexes(opened.url)
     if change.from_revision == change.to_revision:
         click.echo(f"already at {change.to_revision}")
     else:
@@ -111,12 +116,13 @@ def downgrade(revision: str, *, yes: bool) -> None:
     from app.db.opening import open_database
 
     with open_database(load_settings()) as opened:
-        for line in downgrade_losses(opened.url, revision):
+        url = opened.postgres_url
+        for line in downgrade_losses(url, revision):
             click.echo(line)
         if not yes:
             click.confirm("Go on?", abort=True)
-        migrate.downgrade(opened.url, revision)
-        after = migrate.state(opened.url)
+        migrate.downgrade(url, revision)
+        after = migrate.state(url)
     click.echo(f"now at {after.found or 'nothing'}")
 
 
@@ -136,24 +142,27 @@ def sql(revisions: str, *, down: bool) -> None:
 @database.command()
 def current() -> None:
     """Print the revision of the schema and the one that this program needs."""
-    from app.db import migrate
+    from app.db import schemas
     from app.db.opening import open_database
 
     with open_database(load_settings()) as opened:
-        found = migrate.state(opened.url)
+        found = schemas.state(opened.url)
     click.echo(f"database: {found.found or 'none'}\nprogram:  {found.wanted}")
 
 
 @database.command()
 def check() -> None:
     """Compare the schema with what this program needs; exit code 1 where they differ."""
-    from app.db import migrate
+    from app.db import migrate, schemas
     from app.db.opening import open_database
+    from app.db.urls import DatabaseURL
 
     with open_database(load_settings()) as opened:
-        migrate.state(opened.url).require_current()
-        differences = migrate.differences(opened.url)
-        broken = migrate.invalid_indexes(opened.url)
+        schemas.state(opened.url).require_current()
+        differences = schemas.differences(opened.url)
+        broken = []
+        if isinstance(opened.url, DatabaseURL):
+            broken = migrate.invalid_indexes(opened.url)
     for name in broken:
         click.echo(
             f"{name}: no search uses this index, its build was broken off or is under way; "
@@ -189,7 +198,7 @@ def stats(*, as_json: bool, warn_seconds: float) -> None:
     from app.db.size import database_size
 
     with open_database(load_settings()) as opened:
-        found = database_size(opened.url)
+        found = database_size(opened.postgres_url)
     if as_json:
         click.echo(size.as_json(found, warn_seconds))
     else:

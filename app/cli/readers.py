@@ -54,17 +54,17 @@ def _run(name: str, script: str) -> None:
     from app.db.opening import open_database
 
     with open_database(load_settings()) as opened:
-        migrate.state(opened.url).require_current()
-        readers.run_for(name, script, opened.url)
+        url = opened.postgres_url
+        migrate.state(url).require_current()
+        readers.run_for(name, script, url)
 
 
 def _database() -> str:
     """The name of the settings' database; nothing is opened for it."""
-    from app.db.opening import DATABASE_NAME
-    from app.db.urls import DatabaseURL
+    from app.db.opening import DATABASE_NAME, Database, parse_url
 
     given = load_settings().database_url
     if given is None:
         return DATABASE_NAME
-    url = DatabaseURL.parse(given.get_secret_value())
+    url = Database(parse_url(given.get_secret_value())).postgres_url
     return url.database or url.user or DATABASE_NAME

@@ -259,7 +259,7 @@ def run_locked(config: Config, migrate: Callable[[Connection], None]) -> None:
         _in_own_loop(lambda: _run_locked(given, migrate))
         return
     with open_database(load_settings()) as database:
-        _in_own_loop(lambda: _run_locked(database.url, migrate))
+        _in_own_loop(lambda: _run_locked(database.postgres_url, migrate))
 
 
 async def _run_locked(url: DatabaseURL, migrate: Callable[[Connection], None]) -> None:

@@ -3,21 +3,38 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from app.config import Settings
+from app.db.mongo_urls import MongoURL
 from app.db.postgres.embedded import EmbeddedPostgres, default_data_dir
 from app.db.urls import DatabaseURL
+from app.domain.errors import ConfigurationError
 
 DATABASE_NAME: Final = "haulage"
+
+AnyURL: TypeAlias = DatabaseURL | MongoURL
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
     """A database that is there; closing it gives up the bundled server, where it is that one."""
 
-    url: DatabaseURL
+    url: AnyURL
     embedded: EmbeddedPostgres | None = None
+
+    @property
+    def postgres_url(self) -> DatabaseURL:
+        """The URL, for what only PostgreSQL can do.
+
+        Raises:
+            ConfigurationError: it is another database.
+        """
+        if isinstance(self.url, MongoURL):
+            raise ConfigurationError(
+                "HAULAGE_DATABASE_URL", self.url.masked, "this works on PostgreSQL only"
+            )
+        return self.url
 
     def close(self) -> None:
         """Stop being a user of the bundled server; the last one stops it. Twice is harmless."""
@@ -41,13 +58,18 @@ def embedded_server(settings: Settings) -> EmbeddedPostgres:
     return EmbeddedPostgres(settings.data_dir or default_data_dir())
 
 
+def parse_url(text: str) -> AnyURL:
+    """The database that a URL names; ConfigurationError where it is of no known kind."""
+    return MongoURL.parse(text) if MongoURL.matches(text) else DatabaseURL.parse(text)
+
+
 def open_database(settings: Settings) -> Database:
     """The given database, or the bundled one: running and with a database of ours in it.
 
     Works under a running event loop too, and then blocks it: call it before serving.
     """
     if settings.database_url is not None:
-        return Database(DatabaseURL.parse(settings.database_url.get_secret_value()))
+        return Database(parse_url(settings.database_url.get_secret_value()))
     with ThreadPoolExecutor(1, thread_name_prefix="haulage-database") as executor:
         return executor.submit(_start_embedded, settings).result()
 

@@ -38,7 +38,9 @@ from app.worker.descent import children, children_of, kill_if
 from app.worker.entry import worker_entry
 from app.worker.guard import HAS_GUARD
 
-PRELOAD: Final = ("app.worker.entry", "app.db.postgres.adapter", "asyncpg")
+# Beside them the adapter that workers will have, with its driver.
+PRELOAD: Final = ("app.worker.entry",)
+ADAPTERS: Final = "app.db."
 START_SECONDS: Final = 10.0
 LATE_SECONDS: Final = 0.5
 WARM_UP_SECONDS: Final = 30.0
@@ -168,6 +170,7 @@ class WorkerLauncher:
         self._context: BaseContext = multiprocessing.get_context(start_method)
         self._db_factory = db_factory
         self._telemetry = telemetry
+        self._preload = (*PRELOAD, *_adapter_of(db_factory))
         self._is_preloading = start_method == "forkserver"
         self._thread = ProcessThread()
         self._count_oom_kills = partial(oom_kills, oom_counter())
@@ -181,11 +184,11 @@ class WorkerLauncher:
             os.environ.setdefault(name, "1")
         if not self._is_preloading:
             return
-        self._context.set_forkserver_preload(list(PRELOAD))
+        self._context.set_forkserver_preload(list(self._preload))
         counted = asyncio.wrap_future(self._thread.submit(self._count_missing))
         if not await _is_done(counted, WARM_UP_SECONDS):
             self._end_starters()
-        missing = counted.result() if counted.done() else len(PRELOAD)
+        missing = counted.result() if counted.done() else len(self._preload)
         if missing != 0:
             # multiprocessing swallows a failed preload; each job would then pay for the imports.
             self._telemetry.emit("preload.incomplete", modules_missing=missing)
@@ -265,7 +268,7 @@ class WorkerLauncher:
 
     def _count_missing(self) -> int | None:
         with _hidden_main():
-            probe = self._context.Process(target=_count_missing, args=(PRELOAD,))  # type: ignore[attr-defined]
+            probe = self._context.Process(target=_count_missing, args=(self._preload,))  # type: ignore[attr-defined]
             probe.start()
         probe.join(timeout=WARM_UP_SECONDS)
         missing: int | None = probe.exitcode
@@ -309,6 +312,12 @@ def _kill_beginners(pids: set[int], parent: int) -> None:
     """Kill those that have not come as far as a guard, which first leads a session of its own."""
     for pid in pids:
         kill_if(pid, lambda status, pid=pid: status.parent == parent and status.session != pid)  # type: ignore[misc]
+
+
+def _adapter_of(db_factory: DBFactory) -> list[str]:
+    """The module of the adapter that a factory builds, where it is one of ours."""
+    module = getattr(db_factory, "func", db_factory).__module__
+    return [module] if module.startswith(ADAPTERS) else []
 
 
 def _count_missing(modules: Sequence[str]) -> None:

