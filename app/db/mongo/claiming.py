@@ -21,6 +21,8 @@ from app.db.mongo.texts import unpacked
 from app.domain.jobs import INLINE_PAYLOAD_BYTES, ClaimedJob, JobStatus, RunningJob
 
 _ORDER: Final = [("priority", -1), ("run_at", 1), ("_id", 1)]
+# Said, not left to the planner: a plan that it has kept from a short queue sorts a long one.
+_INDEX: Final = "claim"
 # Twice: a primary that was lost in the middle of a claim has a successor soon.
 _TRIES: Final = 2
 
@@ -131,6 +133,7 @@ class MongoClaiming(MongoCalls):
             due,
             _opening(node_id, new_id()),
             sort=_ORDER,
+            hint=_INDEX,
             projection={**_CLAIMED, "priority": 1, "run_at": 1},
             return_document=ReturnDocument.AFTER,
         )
@@ -139,7 +142,10 @@ class MongoClaiming(MongoCalls):
     async def _claim_some(self, due: Document, node_id: str, limit: int) -> list[Document] | None:
         """At most `limit` jobs, [] where others took all that was found, None where nothing is."""
         jobs = self._collection("jobs")
-        found = [job["_id"] async for job in jobs.find(due, {"_id": 1}).sort(_ORDER).limit(limit)]
+        found = [
+            job["_id"]
+            async for job in jobs.find(due, {"_id": 1}, hint=_INDEX).sort(_ORDER).limit(limit)
+        ]
         if not found:
             return None
         # Names this very update: where its answer got lost, what it has claimed is found by it.
