@@ -19,8 +19,8 @@ def grant_reader(name: str, timeout: float, *, is_printed: bool) -> None:
     """Let the role NAME read the views of the schema `reporting`, and no table.
 
     Its sessions begin read-only and with time-outs. The role has to be there, such as by
-    `create role NAME login password '...'`. Run this as the role that upgrades the schema: views of
-    later versions are then readable too.
+    `create role NAME login password '...'`. Run this as the role that upgrades the schema, or as
+    one that may act for it: views of later versions are readable too.
     """
     from app.db.readers import grant_script
 
