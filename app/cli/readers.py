@@ -28,7 +28,7 @@ def grant_reader(name: str, timeout: float, *, is_printed: bool) -> None:
     if is_printed:
         click.echo(script, nl=False)
         return
-    _run(name, script)
+    _run(name, script, lets_in=True)
     click.echo(
         f"{name} reads the views of the schema reporting, each statement {timeout:g} s at most"
     )
@@ -45,17 +45,17 @@ def revoke_reader(name: str, *, is_printed: bool) -> None:
     if is_printed:
         click.echo(script, nl=False)
         return
-    _run(name, script)
+    _run(name, script, lets_in=False)
     click.echo(f"{name} reads nothing of Haulage any more")
 
 
-def _run(name: str, script: str) -> None:
+def _run(name: str, script: str, *, lets_in: bool) -> None:
     from app.db import migrate, readers
     from app.db.opening import open_database
 
     with open_database(load_settings()) as opened:
         migrate.state(opened.url).require_current()
-        readers.run_for(name, script, opened.url)
+        readers.run_for(name, script, opened.url, lets_in=lets_in)
 
 
 def _database() -> str:

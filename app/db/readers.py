@@ -47,18 +47,21 @@ def revoke_script(reader: str, database: str) -> str:
     )
 
 
-def run_for(reader: str, script: str, url: DatabaseURL) -> None:
+def run_for(reader: str, script: str, url: DatabaseURL, *, lets_in: bool) -> None:
     """Run a script for this role, whole or not at all.
+
+    Args:
+        lets_in: the script grants something, which is not for roles that may read more already.
 
     Raises:
         RoleError: the role is missing, or could read base tables all the same, or the role that we
             connect as may not do this.
         DatabaseUnavailableError
     """
-    asyncio.run(_run_for(reader, script, url))
+    asyncio.run(_run_for(reader, script, url, lets_in=lets_in))
 
 
-async def _run_for(reader: str, script: str, url: DatabaseURL) -> None:
+async def _run_for(reader: str, script: str, url: DatabaseURL, *, lets_in: bool) -> None:
     async with unavailable_errors():
         connection = await connect(url.asyncpg_dsn, "haulage-roles")
         try:
@@ -66,7 +69,8 @@ async def _run_for(reader: str, script: str, url: DatabaseURL) -> None:
                 await _require_role(connection, reader)
                 # In one go: the server knows best where a statement ends, whatever is in a name.
                 await connection.execute(script)
-                await _require_no_more(connection, reader)
+                if lets_in:
+                    await _require_no_more(connection, reader)
         except asyncpg.InsufficientPrivilegeError as error:
             raise RoleError(
                 f"{error}: let somebody who may run what `--sql` prints, in database "

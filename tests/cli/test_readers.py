@@ -156,6 +156,18 @@ def test_a_role_is_closed_out_again_and_can_be_dropped(database_url: str, reader
     rows(database_url, f"create role {quoted(reader)}")
 
 
+def test_a_role_that_may_read_more_by_now_is_closed_out_too(database_url: str, reader: str) -> None:
+    granted(reader, database_url)
+    rows(database_url, f"grant usage on schema haulage to {quoted(reader)}")
+
+    done = run("revoke-reader", reader)
+
+    assert done.exit_code == 0, done.exception
+    assert value(database_url, "select has_schema_privilege($1, 'reporting', 'usage')", reader) is (
+        False
+    )
+
+
 def test_what_is_printed_does_the_same_without_a_database(
     database_url: str, reader: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
