@@ -46,7 +46,9 @@ _MARKS: Final = (
     "api",
 )
 # Names of environment variables whose values are secrets.
-_SECRET_NAME: Final = re.compile(r"(?i)(?:^|_)(?:key|token|secret|password|credentials)$")
+_SECRET_NAME: Final = re.compile(
+    r"(?i)(?:(?:^|_)key|apikey|token|secret|passwd|password|passphrase|credentials)$"
+)
 # Where the arguments of a pipeline name one, as `api_key_env` does.
 _NAMED: Final = re.compile(r'_env"\s*:\s*"([A-Za-z_][A-Za-z0-9_]*)"')
 # Shorter ones are words of every text.

@@ -82,15 +82,19 @@ def test_secrets_of_an_environment_go_by_their_names_or_by_who_names_them() -> N
         "HAULAGE_ADMIN_KEY": " two ",
         "DB_PASSWORD": "three",
         "token": "four",
-        "MODEL_ACCESS": "five",
+        "PGPASSWORD": "five",
+        "SMTP_PASSWD": "six",
+        "APIKEY": "seven",
+        "MODEL_ACCESS": "eight",
         "PWD": "/srv",
         "KEYBOARD": "us",
         "MONKEY": "george",
     }
     arguments = json.dumps({"defaults": {"llm": {"api_key_env": "MODEL_ACCESS", "model": "PWD"}}})
 
-    assert secret_values(environment) == ["one", "two", "three", "four"]
-    assert secret_values(environment, arguments) == ["one", "two", "three", "four", "five"]
+    by_name = ["one", "two", "three", "four", "five", "six", "seven"]
+    assert secret_values(environment) == by_name
+    assert secret_values(environment, arguments) == [*by_name, "eight"]
 
 
 @pytest.mark.parametrize("cut", range(3_950, 4_010, 3))
