@@ -63,3 +63,16 @@ async def test_of_many_retries_those_without_room_are_left(db: DBInterface) -> N
             await db.cancel_job(job_id)
             break
     assert await db.retry_jobs(wanted, caps) == BulkChange(2, 1, 1)
+
+
+async def test_a_job_that_fits_under_no_cap_is_in_nobodys_way(db: DBInterface) -> None:
+    large = await new_job(db, {"text": "".join(map(str, range(3_000)))}, submitted_by="a")
+    size = (await db.count_pending("a")).size_bytes
+    await db.cancel_job(large)
+    small = [await _over(db, submitted_by="a") for _ in range(2)]
+    wanted, caps = JobFilter(statuses=(JobStatus.CANCELLED,)), PendingCaps(2, size - 1)
+
+    assert await db.retry_jobs(wanted, caps) == BulkChange(3, 2, 1)
+
+    for job_id in small:
+        assert (await db.get_job(job_id)).status is JobStatus.PENDING
