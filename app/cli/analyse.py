@@ -308,11 +308,19 @@ def _check(
         raise HaulageError(f"the result does not hold: {'; '.join(problems[:3])}")
 
 
+def _has_views() -> bool:
+    """Whether the database can be asked in SQL."""
+    from app.db.mongo_urls import MongoURL
+
+    given = load_settings().database_url
+    return given is None or not MongoURL.matches(given.get_secret_value())
+
+
 def _show_next_steps(job_id: str, url: str | None, console: Console) -> None:
     console.print("\nWhere to look next:")
     program = sys.argv[0] if Path(sys.argv[0]).name == "haulage" else "haulage"
     lines = [f"curl -s {url.rstrip('/')}/jobs/{job_id}/result"] if url else [f"{program} serve"]
-    views = ("themes", "theme_quotes", "insights")
+    views = ("themes", "theme_quotes", "insights") if _has_views() else ()
     lines += [f'{program} db psql -c "table reporting.{view}"' for view in views]
     for line in lines:
         console.print(f"  {line}", soft_wrap=True, highlight=False, markup=False)

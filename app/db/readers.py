@@ -9,7 +9,6 @@ from typing import Final
 
 import asyncpg
 
-from app.db.definitions import statements
 from app.db.postgres.connections import connect, unavailable_errors
 from app.db.schema import SCHEMA
 from app.db.urls import DatabaseURL
@@ -32,6 +31,7 @@ def grant_script(reader: str, database: str, timeout_seconds: float = TIMEOUT_SE
     return _script(
         "grant_reader",
         reader=_quoted_role(reader),
+        reader_text=_text(reader),
         database=_quoted(database),
         timeout=f"'{timeout_seconds * 1_000:.0f}ms'",
     )
@@ -39,29 +39,38 @@ def grant_script(reader: str, database: str, timeout_seconds: float = TIMEOUT_SE
 
 def revoke_script(reader: str, database: str) -> str:
     """What takes it back."""
-    return _script("revoke_reader", reader=_quoted_role(reader), database=_quoted(database))
+    return _script(
+        "revoke_reader",
+        reader=_quoted_role(reader),
+        reader_text=_text(reader),
+        database=_quoted(database),
+    )
 
 
-def run_for(reader: str, script: str, url: DatabaseURL) -> None:
+def run_for(reader: str, script: str, url: DatabaseURL, *, lets_in: bool) -> None:
     """Run a script for this role, whole or not at all.
+
+    Args:
+        lets_in: the script grants something, which is not for roles that may read more already.
 
     Raises:
         RoleError: the role is missing, or could read base tables all the same, or the role that we
             connect as may not do this.
         DatabaseUnavailableError
     """
-    asyncio.run(_run_for(reader, script, url))
+    asyncio.run(_run_for(reader, script, url, lets_in=lets_in))
 
 
-async def _run_for(reader: str, script: str, url: DatabaseURL) -> None:
+async def _run_for(reader: str, script: str, url: DatabaseURL, *, lets_in: bool) -> None:
     async with unavailable_errors():
         connection = await connect(url.asyncpg_dsn, "haulage-roles")
         try:
             async with connection.transaction():
                 await _require_role(connection, reader)
-                for statement in statements(script):
-                    await connection.execute(statement)
-                await _require_no_more(connection, reader)
+                # In one go: the server knows best where a statement ends, whatever is in a name.
+                await connection.execute(script)
+                if lets_in:
+                    await _require_no_more(connection, reader)
         except asyncpg.InsufficientPrivilegeError as error:
             raise RoleError(
                 f"{error}: let somebody who may run what `--sql` prints, in database "
@@ -81,7 +90,13 @@ async def _require_role(connection: "asyncpg.Connection[asyncpg.Record]", reader
 
 
 async def _require_no_more(connection: "asyncpg.Connection[asyncpg.Record]", reader: str) -> None:
-    if await connection.fetchval("select has_schema_privilege($1, $2, 'usage')", reader, SCHEMA):
+    # By its own rights, or by those of a role whose place it may take.
+    if await connection.fetchval(
+        "select exists (select from pg_roles "
+        "where pg_has_role($1, oid, 'member') and has_schema_privilege(oid, $2, 'usage'))",
+        reader,
+        SCHEMA,
+    ):
         raise RoleError(
             f"role {reader} may use the schema {SCHEMA} too: it is a superuser, or was granted "
             "that, by way of another role perhaps; take another role for reading reports"
@@ -101,3 +116,9 @@ def _quoted_role(name: str) -> str:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _text(name: str) -> str:
+    """The name as a constant that may stand between dollar signs, too."""
+    escaped = name.replace("\\", r"\\").replace("'", "''").replace("$", r"\0024")
+    return f"U&'{escaped}'"

@@ -67,7 +67,7 @@ class MongoEnding(MongoHolding, MongoKeys):
             if ended is not None:
                 await self._close_attempt(ended, session)
                 if result:
-                    await self._replace_result(claim, result, session)
+                    await self._store_result(claim, result, session)
                 await self._tell({ended["_id"]: ended["status"]}, session)
             return ended
 
@@ -98,12 +98,13 @@ class MongoEnding(MongoHolding, MongoKeys):
             {"job_id": ended["_id"], **ended["latest"]}, session=session
         )
 
-    async def _replace_result(
+    async def _store_result(
         self, claim: Claim, pieces: Sequence[Document], session: Session
     ) -> None:
-        """A retried job may have left a result of an earlier life."""
         results = self._collection("job_results")
-        await results.delete_many({"job_id": claim.job_id}, session=session)
+        if claim.claim_no > 1:
+            # A retried job may have left a result of an earlier life.
+            await results.delete_many({"job_id": claim.job_id}, session=session)
         await results.insert_many(
             [{"job_id": claim.job_id, "claim_no": claim.claim_no, **p} for p in pieces],
             session=session,
@@ -254,12 +255,17 @@ class MongoEnding(MongoHolding, MongoKeys):
         for submitter, asked in by_submitter.items():
             key = await self._collection("api_keys").find_one({"_id": submitter}, session=session)
             waiting = await self._waiting_of(submitter, session)
-            jobs, size_bytes = waiting.jobs, waiting.size_bytes
+            room = _cap(key, "max_pending_jobs", caps.jobs) - waiting.jobs
+            room_bytes = _cap(key, "max_pending_bytes", caps.size_bytes) - waiting.size_bytes
+            jobs = size_bytes = 0
             for job in asked:
-                jobs, size_bytes = jobs + 1, size_bytes + job["payload_bytes"]
-                if jobs > _cap(key, "max_pending_jobs", caps.jobs):
+                # One that fits in no case takes no room from the others.
+                is_fitting = job["payload_bytes"] <= room_bytes
+                if is_fitting:
+                    jobs, size_bytes = jobs + 1, size_bytes + job["payload_bytes"]
+                if jobs > room or room < 1:
                     violated[job["_id"]] = "pending-jobs"
-                elif size_bytes > _cap(key, "max_pending_bytes", caps.size_bytes):
+                elif size_bytes > room_bytes or not is_fitting:
                     violated[job["_id"]] = "pending-bytes"
         return violated
 

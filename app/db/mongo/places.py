@@ -52,18 +52,26 @@ class MongoPlaces(MongoNodes):
         return {group["_id"]: group["n"] async for group in groups}
 
     async def _waiting(self, queue: str) -> Document | None:
-        """What waits in a queue: of MAX_COUNTED and one more, in the order of claims."""
+        """What waits in a queue: the MAX_COUNTED that come first, and whether there are more."""
         groups = await self._collection("jobs").aggregate(
             [
                 {"$match": {"status": "pending", "queue": queue}},
                 {"$sort": {"priority": -1, "run_at": 1, "_id": 1}},
                 {"$limit": MAX_COUNTED + 1},
-                {"$group": _WAITING},
+                {
+                    "$facet": {
+                        "first": [{"$limit": MAX_COUNTED}, {"$group": _WAITING}],
+                        "rest": [{"$skip": MAX_COUNTED}, {"$count": "n"}],
+                    }
+                },
                 {"$set": {"now": NOW}},
             ]
         )
-        found = [group async for group in groups]
-        return found[0] if found else None
+        [found] = [group async for group in groups]
+        if not found["first"]:
+            return None
+        [first] = found["first"]
+        return {**first, "now": found["now"], "is_exact": not found["rest"]}
 
     async def pause_queue(self, name: str) -> None:
         """See DBInterface."""
@@ -148,16 +156,17 @@ _WAITING: Final[Document] = {
 
 
 def _queue(name: str, waiting: Document | None, running: int, *, is_paused: bool) -> QueueState:
-    waits: dict[str, Any] = waiting or {"n": 0, "scheduled": 0, "oldest": None}
+    nothing = {"n": 0, "scheduled": 0, "oldest": None, "is_exact": True}
+    waits: dict[str, Any] = waiting or nothing
     oldest = waits["oldest"]
     return QueueState(
         name=name,
         is_paused=is_paused,
-        pending=min(waits["n"], MAX_COUNTED),
+        pending=waits["n"],
         scheduled=waits["scheduled"],
         running=running,
         oldest_pending_seconds=None if oldest is None else seconds(waits["now"] - oldest),
-        is_exact=waits["n"] <= MAX_COUNTED,
+        is_exact=waits["is_exact"],
     )
 
 
