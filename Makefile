@@ -69,9 +69,9 @@ lock: $(STAMPS)/dev ## Pin the requirements again; UPGRADE=--upgrade takes newer
 		--extra embedded --extra thematic --extra llm --extra mongo --extra dev \
 		-o requirements/dev.txt
 	$(PIN) pyproject.toml requirements/build.in -c requirements/dev.txt \
-		--extra embedded --extra thematic -o requirements/app.txt
+		--extra embedded --extra thematic --extra mongo -o requirements/app.txt
 	$(PIN) pyproject.toml requirements/build.in -c requirements/dev.txt \
-		--extra thematic -o requirements/server.txt
+		--extra thematic --extra mongo -o requirements/server.txt
 	$(PIN) --no-deps requirements/llama.in -o requirements/llama.txt
 
 clean: ## Remove everything that was built or installed here

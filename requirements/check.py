@@ -22,8 +22,8 @@ FILES: Final = ("uv.txt", "server.txt", "app.txt", "dev.txt")
 APART: Final = "llama.txt"
 # The extras that a file holds beside the project's own dependencies, as in `make lock`.
 EXTRAS: Final = {
-    "server.txt": ("thematic",),
-    "app.txt": ("embedded", "thematic"),
+    "server.txt": ("thematic", "mongo"),
+    "app.txt": ("embedded", "thematic", "mongo"),
     "dev.txt": ("embedded", "thematic", "llm", "mongo", "dev"),
 }
 
