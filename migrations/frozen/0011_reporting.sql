@@ -939,8 +939,9 @@ immutable strict parallel safe
 cost 10000
 as $$
 begin
-    -- Strict: what is not there makes the answer unknown, which is no.
-    return jsonb_path_exists(result, 'strict $ ? (
+    -- Strict: what is not there makes the answer unknown, which is no. With its schema, or a reader's
+    -- function of this name would be shown every result.
+    return pg_catalog.jsonb_path_exists(result, 'strict $ ? (
         @.schema == "themes/1"
         && @.input.questions.type() == "array"
         && @.input.languages.type() == "object"
@@ -963,6 +964,9 @@ $$;
 
 comment on function haulage.is_analysis(jsonb) is
     'Whether a result of a job is a thematic analysis in the format themes/1.';
+
+-- Views ask it with the rights of whoever reads them.
+grant execute on function haulage.is_analysis to public;
 
 create view reporting.analyses as
 select

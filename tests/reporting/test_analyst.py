@@ -1,11 +1,14 @@
 """What analysts read: every view about analyses says what the stored result says."""
 
+import asyncio
 from collections import Counter
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import asyncpg
 import pytest
 from reporting.kept import BEGAN, VIEWS, keep
 from reporting.rows import Session
@@ -13,6 +16,9 @@ from support.analysis import HOSTILE, NAME, analysis
 from support.service import running
 from support.sql import rows
 from thematic.surveys import nhs_rows
+
+from app.db import migrate
+from app.db.urls import DatabaseURL
 
 ANSWERS = 300
 
@@ -329,3 +335,40 @@ async def test_what_an_earlier_life_of_a_job_left_is_no_analysis(
 
     for view in VIEWS:
         assert await session.fetch(f"select from reporting.{view}") == []
+
+
+async def test_what_is_an_analysis_is_asked_of_no_function_of_the_readers_own(
+    session: Session,
+) -> None:
+    await session.execute(
+        "create schema theirs;"
+        "create function theirs.jsonb_path_exists(result jsonb, path jsonpath) returns boolean"
+        " language plpgsql as $$ begin raise 'seen: %', result; end $$;"
+        "set search_path = theirs, pg_catalog"
+    )
+
+    assert await session.fetchval("select haulage.is_analysis('{}')") is False
+
+
+async def test_readers_need_no_grant_of_functions_where_nobody_has_it_by_default(
+    empty_database_url: str,
+) -> None:
+    connection = await asyncpg.connect(empty_database_url)
+    role = f"reader_{uuid4().hex}"
+    try:
+        await connection.execute("alter default privileges revoke execute on functions from public")
+        await asyncio.to_thread(migrate.upgrade, DatabaseURL.parse(empty_database_url))
+        await keep(connection, analysis())
+        await connection.execute(
+            f"create role {role}; grant usage on schema reporting to {role};"
+            f"grant select on all tables in schema reporting to {role}; set role {role};"
+            # A plan by the index of analyses asks the function nothing.
+            "set enable_indexscan = off; set enable_indexonlyscan = off; set enable_bitmapscan = off"
+        )
+        for view in VIEWS:
+            assert await connection.fetch(f"select from reporting.{view}"), view
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.fetch("select haulage.enqueue('{}')")
+    finally:
+        await connection.execute(f"reset role; drop owned by {role}; drop role {role}")
+        await connection.close()
