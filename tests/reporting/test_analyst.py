@@ -287,6 +287,21 @@ async def test_themes_of_the_same_question_are_compared_with_the_analysis_before
     ]
 
 
+async def test_an_analysis_without_themes_has_its_place_in_the_trend(session: Session) -> None:
+    for day in (1, 2, 3):
+        result = analysis()
+        if day == 2:
+            result["themes"] = []
+        await keep(session, result, finished_at=BEGAN + timedelta(days=day))
+
+    found = await session.fetch(
+        "select analysis_no, previous_job_id, share_change from reporting.theme_trend"
+        " where theme_id = 'T02' order by finished_at"
+    )
+
+    assert [tuple(row) for row in found] == [(1, None, None), (3, None, None)]
+
+
 @pytest.mark.parametrize("view", VIEWS)
 async def test_results_of_other_pipelines_are_passed_over(session: Session, view: str) -> None:
     job_id = await keep(session, with_edges())
