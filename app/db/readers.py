@@ -9,7 +9,6 @@ from typing import Final
 
 import asyncpg
 
-from app.db.definitions import statements
 from app.db.postgres.connections import connect, unavailable_errors
 from app.db.schema import SCHEMA
 from app.db.urls import DatabaseURL
@@ -59,8 +58,7 @@ async def _run_for(reader: str, script: str, url: DatabaseURL) -> None:
         try:
             async with connection.transaction():
                 await _require_role(connection, reader)
-                for statement in statements(script):
-                    await connection.execute(statement)
+                await connection.execute(script)
                 await _require_no_more(connection, reader)
         except asyncpg.InsufficientPrivilegeError as error:
             raise RoleError(
@@ -81,7 +79,13 @@ async def _require_role(connection: "asyncpg.Connection[asyncpg.Record]", reader
 
 
 async def _require_no_more(connection: "asyncpg.Connection[asyncpg.Record]", reader: str) -> None:
-    if await connection.fetchval("select has_schema_privilege($1, $2, 'usage')", reader, SCHEMA):
+    # Also as a role that it may take on.
+    if await connection.fetchval(
+        "select bool_or(has_schema_privilege(oid, $2, 'usage'))"
+        " from pg_roles where pg_has_role($1, oid, 'member')",
+        reader,
+        SCHEMA,
+    ):
         raise RoleError(
             f"role {reader} may use the schema {SCHEMA} too: it is a superuser, or was granted "
             "that, by way of another role perhaps; take another role for reading reports"
