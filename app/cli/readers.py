@@ -45,17 +45,17 @@ def revoke_reader(name: str, *, is_printed: bool) -> None:
     if is_printed:
         click.echo(script, nl=False)
         return
-    _run(name, script)
-    click.echo(f"{name} reads nothing of Haulage any more")
+    _run(name, script, may_read_tables=True)
+    click.echo(f"{name} reads no reports of Haulage any more")
 
 
-def _run(name: str, script: str) -> None:
+def _run(name: str, script: str, *, may_read_tables: bool = False) -> None:
     from app.db import migrate, readers
     from app.db.opening import open_database
 
     with open_database(load_settings()) as opened:
         migrate.state(opened.url).require_current()
-        readers.run_for(name, script, opened.url)
+        readers.run_for(name, script, opened.url, may_read_tables=may_read_tables)
 
 
 def _database() -> str:

@@ -41,25 +41,29 @@ def revoke_script(reader: str, database: str) -> str:
     return _script("revoke_reader", reader=_quoted_role(reader), database=_quoted(database))
 
 
-def run_for(reader: str, script: str, url: DatabaseURL) -> None:
+def run_for(reader: str, script: str, url: DatabaseURL, *, may_read_tables: bool = False) -> None:
     """Run a script for this role, whole or not at all.
+
+    Args:
+        may_read_tables: do not refuse it for that; what is taken back is taken from anybody.
 
     Raises:
         RoleError: the role is missing, or could read base tables all the same, or the role that we
             connect as may not do this.
         DatabaseUnavailableError
     """
-    asyncio.run(_run_for(reader, script, url))
+    asyncio.run(_run_for(reader, script, url, may_read_tables=may_read_tables))
 
 
-async def _run_for(reader: str, script: str, url: DatabaseURL) -> None:
+async def _run_for(reader: str, script: str, url: DatabaseURL, *, may_read_tables: bool) -> None:
     async with unavailable_errors():
         connection = await connect(url.asyncpg_dsn, "haulage-roles")
         try:
             async with connection.transaction():
                 await _require_role(connection, reader)
                 await connection.execute(script)
-                await _require_no_more(connection, reader)
+                if not may_read_tables:
+                    await _require_no_more(connection, reader)
         except asyncpg.InsufficientPrivilegeError as error:
             raise RoleError(
                 f"{error}: let somebody who may run what `--sql` prints, in database "

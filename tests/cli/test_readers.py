@@ -152,6 +152,15 @@ def test_a_role_is_closed_out_again_and_can_be_dropped(database_url: str, reader
     rows(database_url, f"create role {quoted(reader)}")
 
 
+def test_a_role_is_closed_out_though_it_reads_tables_by_now(database_url: str, reader: str) -> None:
+    theirs = granted(reader, database_url)
+    rows(database_url, f"grant usage on schema haulage to {quoted(reader)}")
+
+    assert run("revoke-reader", reader).exit_code == 0
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        rows(theirs, "select from reporting.jobs")
+
+
 def test_what_is_printed_does_the_same_without_a_database(
     database_url: str, reader: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -378,7 +378,8 @@ async def test_readers_need_no_grant_of_functions_where_nobody_has_it_by_default
             f"create role {role}; grant usage on schema reporting to {role};"
             f"grant select on all tables in schema reporting to {role}; set role {role};"
             # A plan by the index of analyses asks the function nothing.
-            "set enable_indexscan = off; set enable_indexonlyscan = off; set enable_bitmapscan = off"
+            "set enable_indexscan = off; set enable_indexonlyscan = off;"
+            "set enable_bitmapscan = off"
         )
         for view in VIEWS:
             assert await connection.fetch(f"select from reporting.{view}"), view
