@@ -23,6 +23,38 @@ from app.db.urls import DatabaseURL
 ANSWERS = 300
 
 
+# What views give as a number or as yes or no.
+SCALARS = (
+    *(f"input.{key}" for key in ("rows", "non_answers", "analysed", "unique_texts", "duplicates")),
+    *(f"metrics.{key}" for key in ("coverage", "stability", "separation", "redundancy")),
+    *(f"{part}.{key}" for part in ("other", "failed") for key in ("responses", "share")),
+    "created_by.seed",
+    "labelling.degraded",
+    *(f"usage.{key}" for key in ("llm_calls", "cached_calls", "prompt_tokens")),
+    *("usage.completion_tokens", "usage.cost"),
+    *(f"themes.0.{key}" for key in ("responses", "share", "unique_texts", "cohesion")),
+    *("themes.0.separation", "themes.0.stance.mixed"),
+    *(f"themes.0.quotes.0.{key}" for key in ("start", "end", "verified")),
+    *(f"themes.0.by_group.ward.A.{key}" for key in ("responses", "share")),
+    "insights.0.numbers_checked",
+    "assignments.0.score",
+)
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """An analysis with something else at one place."""
+    result = analysis()
+    for theme in result["themes"]:
+        theme["by_group"] = {"ward": {"A": {"responses": 1, "share": 0.5}}}
+    *way, last = (int(key) if key.isdecimal() else key for key in path.split("."))
+    part: Any = result
+    for key in way:
+        part = part[key]
+    assert last in range(len(part)) if isinstance(part, list) else last in part, path
+    part[last] = value
+    return result
+
+
 async def seen(session: Session, view: str, job_id: str) -> list[dict[str, Any]]:
     """What a view has of one analysis, in the order of the result."""
     found = await session.fetch(f"table reporting.{view}")
@@ -334,6 +366,12 @@ async def test_results_of_other_pipelines_are_passed_over(session: Session, view
         {**whole, "input": {"questions": None, "languages": {}}},
         {**whole, "warnings": "none"},
         {**whole, "labelling": {"reasons": None}},
+        *(changed(path, "x") for path in SCALARS),
+        changed("input.languages", {"de": "x"}),
+        changed("input.questions", ["x"]),
+        changed("warnings", ["x"]),
+        changed("themes.0.id", None),
+        changed("assignments.0.theme_ids", [["T01"]]),
     ):
         await keep(session, other, pipeline="others")
 
