@@ -151,6 +151,22 @@ async def test_waiting_and_running_are_those_of_the_latest_claim_when_a_job_is(
     assert row["run_seconds"] is None if run is None else is_about(row["run_seconds"], run)
 
 
+async def test_a_job_that_was_cancelled_instead_of_a_further_attempt_shows_the_last_one(
+    db: PostgresJobsDB, session: Session
+) -> None:
+    job = await claimed(db, max_attempts=2)
+    await set_times(session, "jobs", job.id, created_at=90, run_at=80, started_at=50)
+    await db.cancel_job(job.id)
+    died = Died(Cause.SIGNAL, "ended by SIGTERM", signal=15)
+    assert await db.finish_job(job.claim, decide(died, job, jitter=0.0))
+
+    row = await only(session, "jobs")
+
+    assert row["status"] == "cancelled"
+    assert is_about(row["wait_seconds"], 30)
+    assert is_about(row["run_seconds"], 50)
+
+
 async def test_every_tag_has_a_row(db: PostgresJobsDB, session: Session) -> None:
     first, second = await new_job(db, tags=("a", "b,c")), await new_job(db, tags=("a",))
     await new_job(db)
