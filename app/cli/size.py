@@ -61,20 +61,19 @@ def _is_bloated(index: IndexSize) -> bool:
 def _grid(*columns: str, left: int = 1) -> Table:
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for place, column in enumerate(columns):
-        table.add_column(column, justify="left" if place < left else "right")
+        table.add_column(column, justify="left" if place < left else "right", no_wrap=True)
     return table
 
 
 def _tables(tables: tuple[TableSize, ...]) -> Table:
-    grid = _grid("Table", "Rows", "Dead", "Table", "Indexes", "TOAST", "Vacuumed", "Analyzed")
+    grid = _grid("Table", "Rows", "Dead", "Data", "Indexes", "Vacuumed", "Analyzed")
     for table in tables:
         grid.add_row(
             table.name,
             f"{table.rows:,}",
             f"{table.dead_rows:,}",
-            decimal(table.table_bytes),
+            decimal(table.table_bytes + table.toast_bytes),
             decimal(table.index_bytes),
-            decimal(table.toast_bytes),
             _ago(table.vacuumed_at),
             _ago(table.analyzed_at),
         )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from thematic.coder import COMPLAINTS, SETTINGS, Coder, asker, good, lying
+from thematic.coder import COMPLAINTS, SETTINGS, Coder, asker, document, good, lying, stage
 from thematic.test_assign import FULL, assigned, labelled
 from thematic.test_name import Material, quiet
 
@@ -50,6 +50,21 @@ async def test_else_pairs_of_answer_and_theme_are_asked_in_batches() -> None:
     assert told.unknown == 0
     for text, each, said in zip(given.prepared.texts, outcome.of, told.of, strict=True):
         assert said == [expected(text)] * len(each.themes)
+
+
+@pytest.mark.parametrize("most", [10, 4, 1])
+async def test_pairs_that_get_no_answer_in_time_are_asked_in_halves(most: int) -> None:
+    given = await labelled()
+    outcome = await assigned(Coder(good), given, NAME)
+
+    def late(request: Any) -> Any:
+        if stage(request) == "stance" and len(document(request)["answers"]) > most:
+            raise LLMUnavailableError("no answer within 120 s")
+        return good(request)
+
+    told = await stances(Coder(late), given, outcome.of)
+    assert (told.unknown, told.lost) == (0, None)
+    assert told.of == (await stances(Coder(good), given, outcome.of)).of
 
 
 LIES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {

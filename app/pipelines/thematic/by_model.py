@@ -17,12 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.pipelines.llm import (
-    AnswerRejectedError,
-    BudgetExceededError,
-    LLMError,
-    LLMUnavailableError,
-)
+from app.pipelines.llm import AnswerRejectedError, LLMError
 from app.pipelines.llm.parts import in_parts
 from app.pipelines.thematic.asker import Asker
 from app.pipelines.thematic.assigned import Assigned, Assignments, overlap, says_the_same
@@ -30,6 +25,7 @@ from app.pipelines.thematic.choosing import OTHER, Question
 from app.pipelines.thematic.controls import Controls, firm, sentences
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
+from app.pipelines.thematic.patience import Patience
 from app.pipelines.thematic.prompts import Survey, reads_like_an_instruction
 
 BATCHES: Final = (20, 10, 5)
@@ -47,10 +43,6 @@ LEAST_SUSPECTED: Final = 4  # answers of a batch; fewer contradictions than thes
 MOST_AGAIN: Final = 40
 """Calls that may be spent on asking again, and one more for every batch. What they do not suffice
 for is left to the clusters."""
-
-
-class _TooManyError(AnswerRejectedError):
-    """No answer on so many texts in one call, where one alone gets an answer."""
 
 
 class ByModel:
@@ -75,8 +67,7 @@ class ByModel:
         self._done = 0
         self._fallen_back = 0
         self._sentences: list[str] = []
-        self._alone: set[int] = set()
-        self._rest: list[int] = []
+        self._patience = Patience(self._asked)
         self._controls = _controls({}, 0)
         self._judged: list[tuple[Sequence[int], list[Assigned], bool]] = []
         self._search_left = MOST_SEARCH
@@ -90,7 +81,8 @@ class ByModel:
         drawn = random.Random(seed).sample(plain, min(CALIBRATED_ON, len(plain)))  # noqa: S311
         sample = sorted(drawn)
         assigned = dict(zip(sample, await self._judge(sample, 1), strict=True))
-        self._rest = rest = [text for text in plain if text not in assigned]
+        rest = [text for text in plain if text not in assigned]
+        self._patience.lend(rest)
         agreements: dict[str, float] = {}
         batch = 1
         if rest and self._asker.is_there:
@@ -142,10 +134,10 @@ class ByModel:
 
     async def _asked_without_orders(self, part: Sequence[int]) -> dict[int, Assigned]:
         """A batch of the calibration, which is to tell of the model and not of an order in it."""
-        judged, is_honest = await self._controls.ask(part, self._asked)
+        judged, is_honest = await self._controls.ask(part, self._patience.ask)
         if not is_honest and (obeyed := await self._obeyed(part)):
             part = [text for text in part if text not in obeyed]
-            judged, _ = await self._controls.ask(part, self._asked)
+            judged, _ = await self._controls.ask(part, self._patience.ask)
         return dict(zip(part, judged, strict=True))
 
     async def _obeyed(self, part: Sequence[int]) -> list[int]:
@@ -161,7 +153,7 @@ class ByModel:
             if self._search_left <= 0:
                 break
             self._search_left -= 1
-            _, is_honest = await self._controls.ask(half, self._asked, always=True)
+            _, is_honest = await self._controls.ask(half, self._patience.ask, always=True)
             if not is_honest:
                 found += await self._obeyed(half)
         return found
@@ -170,13 +162,14 @@ class ByModel:
         """Controls by their numbers, which are negative."""
         told = sentences(self._question.names, with_stance=self._question.with_stance)
         self._sentences = [sentence for sentence, _ in told]
-        return await firm([~at for at in range(len(told))], self._asked_by_halves, says_the_same)
+        controls = [~at for at in range(len(told))]
+        return await firm(controls, self._patience.ask_by_halves, says_the_same)
 
     async def _judge(self, texts: Sequence[int], size: int) -> list[Assigned]:
         """What the model says of each text; the clusters' word where it is lost."""
 
         async def work(part: Sequence[int]) -> list[Assigned]:
-            judged, is_honest = await self._controls.ask(part, self._asked)
+            judged, is_honest = await self._controls.ask(part, self._patience.ask)
             self._judged.append((part, judged, is_honest))
             await self._tell(len(part))
             return judged
@@ -217,7 +210,7 @@ class ByModel:
                 continue
             self._again_left -= 1
             try:
-                again, holds = await self._controls.ask(half, self._asked)
+                again, holds = await self._controls.ask(half, self._patience.ask)
                 told |= await self._again(half, again, is_honest=holds)
             except AnswerRejectedError as error:
                 alone = len(half) == 1
@@ -240,41 +233,13 @@ class ByModel:
         await self._report(min(1.0, self._done / total), f"{self._done:,} of {total:,} texts")
 
     async def _asked(self, part: Sequence[int]) -> list[Assigned]:
-        """The verdicts on texts, and on controls by their negative numbers.
-
-        A batch that gets no answer in time is one that is too large, where a single text gets one:
-        it counts as a question without a usable answer, and its halves may have one. Where the
-        single text gets none either, the model is lost.
-        """
-        try:
-            return await self._asked_at_once(part)
-        except AnswerRejectedError:
-            raise
-        except (LLMUnavailableError, BudgetExceededError) as error:
-            if error.is_final or len(part) == 1:
-                raise
-            # One that was asked alone before would be answered out of the cache.
-            fresh = (text for text in (*part, *self._rest) if text not in self._alone)
-            await self._asked_at_once([next(fresh, part[0])])
-            raise _TooManyError([str(error)]) from error
-
-    async def _asked_at_once(self, part: Sequence[int]) -> list[Assigned]:
-        if len(part) == 1:
-            self._alone.update(part)
+        """The verdicts on texts, and on controls by their negative numbers."""
         texts = [self._texts[at] if at >= 0 else self._sentences[~at] for at in part]
         given = await self._question.ask(self._asker, texts)
         return [
             self._placed(text, themes, stance)
             for text, (themes, stance) in zip(part, given, strict=True)
         ]
-
-    async def _asked_by_halves(self, part: Sequence[int]) -> list[Assigned]:
-        try:
-            return await self._asked(part)
-        except _TooManyError:
-            middle = len(part) // 2
-            first = await self._asked_by_halves(part[:middle])
-            return first + await self._asked_by_halves(part[middle:])
 
     def _placed(self, text: int, themes: list[int | str], stance: list[str]) -> Assigned:
         numbers = [theme for theme in themes if isinstance(theme, int)]

@@ -1,7 +1,8 @@
 """Stage 9, stance: how each answer stands to each of its themes, where that was asked for.
 
 In full mode the assignment has asked already; else pairs of answer and theme are asked in batches,
-each with controls (`controls.py`). A pair without an answer has no stance, and is counted.
+each with controls (`controls.py`), and in halves where a batch gets no answer in time. A pair
+without an answer has no stance, and is counted.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from app.pipelines.thematic.choosing import STANCES
 from app.pipelines.thematic.controls import Controls, firm, sentences
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
+from app.pipelines.thematic.patience import Patience, TooManyError
 from app.pipelines.thematic.prepare import Prepared
 from app.pipelines.thematic.prompts import (
     Survey,
@@ -106,6 +108,7 @@ class _Judge:
         self._report = report
         self._sentences: list[str] = []
         self._controls = _controls({}, 0)
+        self._patience = Patience(self._asked)
         self._obeyed: list[Sequence[_Pair]] = []
         self._done = 0
         self._of = 0
@@ -118,9 +121,12 @@ class _Judge:
         alone = [pair for pair in pairs if pair[0] in suspicious]
         plain = [pair for pair in pairs if pair[0] not in suspicious]
         told = await self._told(alone, 1)
+        size = PAIRS_PER_CALL
         if plain and self._asker.is_there:
+            self._patience.lend(plain)
             self._controls = _controls(await self._firm(), seed)
-        told |= await self._told(plain, self._controls.room(PAIRS_PER_CALL))
+            size = await self._size(plain)
+        told |= await self._told(plain, size)
         self._again_left = MOST_AGAIN
         # In the order of the pairs: whose turn it is does not depend on which call came first.
         for part in sorted(self._obeyed, key=lambda part: part[0]):
@@ -132,11 +138,28 @@ class _Judge:
         told = sentences(self._labels.names, with_stance=True)
         self._sentences = [sentence for sentence, _ in told]
         pairs = [(~at, theme) for at, (_, theme) in enumerate(told)]
-        return await firm(pairs, self._asked, str.__eq__)
+        return await firm(pairs, self._patience.ask_by_halves, str.__eq__)
+
+    async def _size(self, pairs: Sequence[_Pair]) -> int:
+        """How many pairs the model answers about in time, found out with the first ones.
+
+        Before many are asked about at once: a few late answers in a row, and the model is given up.
+        """
+        size = self._controls.room(PAIRS_PER_CALL)
+        while size > 1 and self._asker.is_there:
+            try:
+                await self._controls.ask(pairs[:size], self._patience.ask)
+            except TooManyError:
+                size //= 2
+            except LLMError:
+                break
+            else:
+                break
+        return size
 
     async def _told(self, pairs: Sequence[_Pair], size: int) -> dict[_Pair, str]:
         async def work(part: Sequence[_Pair]) -> list[str]:
-            judged, is_honest = await self._controls.ask(part, self._asked)
+            judged, is_honest = await self._controls.ask(part, self._patience.ask)
             if not is_honest:
                 self._obeyed.append(part)
             self._done += len(part)
@@ -163,7 +186,7 @@ class _Judge:
                 continue
             self._again_left -= 1
             try:
-                judged, is_honest = await self._controls.ask(half, self._asked)
+                judged, is_honest = await self._controls.ask(half, self._patience.ask)
             except AnswerRejectedError:
                 is_honest = False
             except LLMError:
