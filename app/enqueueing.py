@@ -85,7 +85,7 @@ async def enqueue(connection: Any, payload: Mapping[str, Any], **options: Unpack
             return str(await connection.fetchval(_numbered(values), *values.values()))
         case "asynchronous psycopg":
             async with connection.cursor(row_factory=_first_column) as cursor:
-                await cursor.execute(_marked(values), tuple(values.values()))
+                await cursor.execute(_for_cursor(cursor, values), tuple(values.values()))
                 return str(await cursor.fetchone())
         case "asynchronous sqlalchemy":
             if not hasattr(connection, "exec_driver_sql"):
@@ -102,7 +102,7 @@ def enqueue_sync(connection: Any, payload: Mapping[str, Any], **options: Unpack[
     match _kind(connection):
         case "psycopg":
             with connection.cursor(row_factory=_first_column) as cursor:
-                cursor.execute(_marked(values), tuple(values.values()))
+                cursor.execute(_for_cursor(cursor, values), tuple(values.values()))
                 return str(cursor.fetchone())
         case "sqlalchemy":
             if not hasattr(connection, "exec_driver_sql"):
@@ -139,6 +139,12 @@ def _numbered(values: Mapping[str, Any]) -> str:
 
 def _marked(values: Mapping[str, Any]) -> str:
     return _call(list(values), lambda _: "%s")
+
+
+def _for_cursor(cursor: Any, values: Mapping[str, Any]) -> str:
+    """The call for a cursor of psycopg: raw ones take the server's own placeholders."""
+    is_raw = any("Raw" in kind.__name__ for kind in type(cursor).__mro__)
+    return _numbered(values) if is_raw else _marked(values)
 
 
 def _for_driver(connection: Any, values: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:

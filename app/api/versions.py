@@ -10,6 +10,7 @@ V1: Final = "/v1"
 
 def include_in_both(app: FastAPI, router: APIRouter) -> None:
     """Serve `router` at the root and under /v1; the OpenAPI document lists it once."""
+    _answer_head(app.router)  # the pages of the documentation
     _answer_head(router)
     app.include_router(router)
     app.include_router(router, prefix=V1, include_in_schema=False)

@@ -19,8 +19,8 @@ def grant_reader(name: str, timeout: float, *, is_printed: bool) -> None:
     """Let the role NAME read the views of the schema `reporting`, and no table.
 
     Its sessions begin read-only and with time-outs. The role has to be there, such as by
-    `create role NAME login password '...'`. Run this as the role that upgrades the schema: views of
-    later versions are then readable too.
+    `create role NAME login password '...'`. Run this as the role that upgrades the schema, or as
+    one that may act for it: views of later versions are readable too.
     """
     from app.db.readers import grant_script
 
@@ -28,7 +28,7 @@ def grant_reader(name: str, timeout: float, *, is_printed: bool) -> None:
     if is_printed:
         click.echo(script, nl=False)
         return
-    _run(name, script)
+    _run(name, script, lets_in=True)
     click.echo(
         f"{name} reads the views of the schema reporting, each statement {timeout:g} s at most"
     )
@@ -45,17 +45,17 @@ def revoke_reader(name: str, *, is_printed: bool) -> None:
     if is_printed:
         click.echo(script, nl=False)
         return
-    _run(name, script, may_read_tables=True)
-    click.echo(f"{name} reads no reports of Haulage any more")
+    _run(name, script, lets_in=False)
+    click.echo(f"{name} reads nothing of Haulage any more")
 
 
-def _run(name: str, script: str, *, may_read_tables: bool = False) -> None:
+def _run(name: str, script: str, *, lets_in: bool) -> None:
     from app.db import migrate, readers
     from app.db.opening import open_database
 
     with open_database(load_settings()) as opened:
         migrate.state(opened.url).require_current()
-        readers.run_for(name, script, opened.url, may_read_tables=may_read_tables)
+        readers.run_for(name, script, opened.url, lets_in=lets_in)
 
 
 def _database() -> str:

@@ -31,6 +31,7 @@ def grant_script(reader: str, database: str, timeout_seconds: float = TIMEOUT_SE
     return _script(
         "grant_reader",
         reader=_quoted_role(reader),
+        reader_text=_text(reader),
         database=_quoted(database),
         timeout=f"'{timeout_seconds * 1_000:.0f}ms'",
     )
@@ -38,31 +39,37 @@ def grant_script(reader: str, database: str, timeout_seconds: float = TIMEOUT_SE
 
 def revoke_script(reader: str, database: str) -> str:
     """What takes it back."""
-    return _script("revoke_reader", reader=_quoted_role(reader), database=_quoted(database))
+    return _script(
+        "revoke_reader",
+        reader=_quoted_role(reader),
+        reader_text=_text(reader),
+        database=_quoted(database),
+    )
 
 
-def run_for(reader: str, script: str, url: DatabaseURL, *, may_read_tables: bool = False) -> None:
+def run_for(reader: str, script: str, url: DatabaseURL, *, lets_in: bool) -> None:
     """Run a script for this role, whole or not at all.
 
     Args:
-        may_read_tables: do not refuse it for that; what is taken back is taken from anybody.
+        lets_in: the script grants something, which is not for roles that may read more already.
 
     Raises:
         RoleError: the role is missing, or could read base tables all the same, or the role that we
             connect as may not do this.
         DatabaseUnavailableError
     """
-    asyncio.run(_run_for(reader, script, url, may_read_tables=may_read_tables))
+    asyncio.run(_run_for(reader, script, url, lets_in=lets_in))
 
 
-async def _run_for(reader: str, script: str, url: DatabaseURL, *, may_read_tables: bool) -> None:
+async def _run_for(reader: str, script: str, url: DatabaseURL, *, lets_in: bool) -> None:
     async with unavailable_errors():
         connection = await connect(url.asyncpg_dsn, "haulage-roles")
         try:
             async with connection.transaction():
                 await _require_role(connection, reader)
+                # In one go: the server knows best where a statement ends, whatever is in a name.
                 await connection.execute(script)
-                if not may_read_tables:
+                if lets_in:
                     await _require_no_more(connection, reader)
         except asyncpg.InsufficientPrivilegeError as error:
             raise RoleError(
@@ -83,10 +90,10 @@ async def _require_role(connection: "asyncpg.Connection[asyncpg.Record]", reader
 
 
 async def _require_no_more(connection: "asyncpg.Connection[asyncpg.Record]", reader: str) -> None:
-    # Also as a role that it may take on.
+    # By its own rights, or by those of a role whose place it may take.
     if await connection.fetchval(
-        "select bool_or(has_schema_privilege(oid, $2, 'usage'))"
-        " from pg_roles where pg_has_role($1, oid, 'member')",
+        "select exists (select from pg_roles "
+        "where pg_has_role($1, oid, 'member') and has_schema_privilege(oid, $2, 'usage'))",
         reader,
         SCHEMA,
     ):
@@ -109,3 +116,9 @@ def _quoted_role(name: str) -> str:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _text(name: str) -> str:
+    """The name as a constant that may stand between dollar signs, too."""
+    escaped = name.replace("\\", r"\\").replace("'", "''").replace("$", r"\0024")
+    return f"U&'{escaped}'"

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -199,32 +199,35 @@ def storable_text(text: str, limit_characters: int = MAX_TEXT_CHARACTERS) -> str
     return clean[: limit_characters - len(mark)] + mark
 
 
-def describe_exception(error: BaseException) -> ErrorInfo:
+def describe_exception(
+    error: BaseException, mask: Callable[[str], str] = mask_secrets
+) -> ErrorInfo:
     """Class, message and traceback of `error` as storable text, whatever its methods do.
 
-    Secrets that are known by their form are masked.
+    Args:
+        mask: hides secrets; those that are known by their form unless it knows more.
     """
     try:
         lines = traceback.format_exception(error)
     except BaseException:  # noqa: BLE001  user code may raise anything, from a chained exception too
         lines = [*traceback.format_tb(error.__traceback__), _class_name(error)]
     # Masked before it is cut, or half a secret stays; the end tells more than the beginning.
-    tail = mask_secrets("".join(lines)[-2 * MAX_TRACEBACK_CHARACTERS :])[-MAX_TRACEBACK_CHARACTERS:]
+    tail = mask("".join(lines)[-2 * MAX_TRACEBACK_CHARACTERS :])[-MAX_TRACEBACK_CHARACTERS:]
     return ErrorInfo(
         error_class=storable_text(_class_name(error), 200),
-        message=message_of(error),
+        message=message_of(error, mask),
         traceback=storable_text(tail, MAX_TRACEBACK_CHARACTERS),
     )
 
 
-def message_of(error: BaseException) -> str:
+def message_of(error: BaseException, mask: Callable[[str], str] = mask_secrets) -> str:
     """What `error` says, as storable text without secrets."""
     try:
         # A subclass of str may have methods of its own.
         message = str.__str__(str(error))
     except BaseException as broken:  # noqa: BLE001  user code may raise anything here
         message = f"(its __str__ raised {_class_name(broken)})"
-    return storable_text(mask_secrets(message[: 2 * MAX_TEXT_CHARACTERS]))
+    return storable_text(mask(message[: 2 * MAX_TEXT_CHARACTERS]))
 
 
 def summary_of(error: BaseException) -> str:

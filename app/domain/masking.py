@@ -5,10 +5,7 @@ Known by their form (`mask_secrets`), and in a worker by their value too (`Mask`
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
-
-from app.domain.jobs import ErrorInfo
 
 # Each leaves what tells a reader which secret it was, never a part of the secret.
 _SECRETS: Final = (
@@ -46,7 +43,9 @@ _MARKS: Final = (
     "api",
 )
 # Names of environment variables whose values are secrets.
-_SECRET_NAME: Final = re.compile(r"(?i)(?:^|_)(?:key|token|secret|password|credentials)$")
+_SECRET_NAME: Final = re.compile(
+    r"(?i)(?:(?:^|_)key|apikey|token|secret|passwd|password|passphrase|credentials)$"
+)
 # Where the arguments of a pipeline name one, as `api_key_env` does.
 _NAMED: Final = re.compile(r'_env"\s*:\s*"([A-Za-z_][A-Za-z0-9_]*)"')
 # Shorter ones are words of every text.
@@ -76,11 +75,6 @@ class Mask:
         for value in self._values:
             text = text.replace(value, "***")
         return mask_secrets(text)
-
-    def error(self, error: ErrorInfo) -> ErrorInfo:
-        """The error with what it says masked."""
-        shown = error.traceback and self(error.traceback)
-        return replace(error, message=self(error.message), traceback=shown)
 
 
 def secret_values(environment: Mapping[str, str], arguments: str = "") -> list[str]:

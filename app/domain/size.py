@@ -29,7 +29,8 @@ class IndexSize:
 
     Attributes:
         is_valid: searches use it; otherwise its build was broken off or is under way.
-        expected_bytes: what it would take newly built, estimated; None before the first analyze.
+        expected_bytes: what it would take newly built, estimated; None before the first
+            analyze, and for what is no B-tree.
         bloat_bytes: by how much it is larger than that.
     """
 

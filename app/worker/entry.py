@@ -221,7 +221,7 @@ class _Work:
                 return ExitCode.TERMINATED
             is_of_pipeline = isinstance(error, SystemExit | KeyboardInterrupt)
             cause = Cause.EXCEPTION if is_of_pipeline else Cause.WORKER_BROKEN
-            self._outcome = Raised(describe_exception(error), cause)
+            self._outcome = Raised(describe_exception(error, self._logs.mask), cause)
         outcome = self._outcome
         return await self._in_session(lambda session, _: self._report(session, outcome))
 
@@ -303,10 +303,9 @@ class _Work:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait(left, timeout=LEFT_TASKS_SECONDS)
         if running.cancelled():
-            error = ErrorInfo("CancelledError", "the pipeline cancelled itself")
-            outcome: Outcome = Raised(error)
+            outcome: Outcome = Raised(ErrorInfo("CancelledError", "the pipeline cancelled itself"))
         elif (failure := running.exception()) is not None:
-            outcome = _outcome_of(failure)
+            outcome = _outcome_of(failure, self._logs.mask)
         else:
             outcome = running.result()
         # An error of a job that was told to end, or its exit, is part of that end; what it has
@@ -319,7 +318,7 @@ class _Work:
         try:
             pipeline = _load_analysis(self._target, json.loads(self._constructor_args))
         except PipelineLoadError as error:
-            return Raised(describe_exception(error), Cause.LOAD_FAILED)
+            return Raised(describe_exception(error, self._logs.mask), Cause.LOAD_FAILED)
         finally:
             self.end_copy()
         self.reports.tell(Report.LOADED)
@@ -338,10 +337,10 @@ class _Work:
                 for task in self._tasks:
                     task.cancel()
             # Kept here too: a task that was left may yet end the loop.
-            self._outcome = await _stored(result)
+            self._outcome = await _stored(result, self._logs.mask)
         except (SystemExit, KeyboardInterrupt) as error:
             # An exit in a pipeline means its own failure; it must not end the worker's loop.
-            return Raised(describe_exception(error))
+            return Raised(describe_exception(error, self._logs.mask))
         return self._outcome
 
     def _started(
@@ -375,26 +374,27 @@ class _Work:
         return ExitCode.SETTLED
 
 
-async def _stored(result: object) -> Outcome:
+async def _stored(result: object, mask: Mask) -> Outcome:
     try:
         text = await in_thread(partial(dump_storable, result, "result", MAX_RESULT_BYTES))
     except (InvalidJsonError, TooLargeError, RecursionError) as error:
-        return Raised(describe_exception(error), Cause.RESULT_REFUSED)
+        return Raised(describe_exception(error, mask), Cause.RESULT_REFUSED)
     return Completed(text)
 
 
-def _outcome_of(failure: BaseException) -> Outcome:
+def _outcome_of(failure: BaseException, mask: Mask) -> Outcome:
     """What an exception of a pipeline means; of an odd one nothing but its class is relied upon."""
     kind = type(failure)
     if issubclass(kind, LeaseLostError):
         raise failure
     if issubclass(kind, RetryLaterError):
-        return RetryAsked(cast(RetryLaterError, failure).delay_seconds, describe_exception(failure))
+        delay_seconds = cast(RetryLaterError, failure).delay_seconds
+        return RetryAsked(delay_seconds, describe_exception(failure, mask))
     if issubclass(kind, GiveUpError):
-        return GaveUp(describe_exception(failure))
+        return GaveUp(describe_exception(failure, mask))
     if issubclass(kind, NothingToDoError):
-        return NothingToDo(message_of(failure))
+        return NothingToDo(message_of(failure, mask))
     if issubclass(kind, MemoryError):
         # What its frames hold may be all that there was.
         traceback.clear_frames(failure.__traceback__)
-    return Raised(describe_exception(failure))
+    return Raised(describe_exception(failure, mask))

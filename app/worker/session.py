@@ -14,7 +14,6 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -285,7 +284,6 @@ class WorkerSession:
 
     async def finish(self, verdict: Verdict, usage: Usage) -> bool:
         """Settle the claim, trying until the database answers; whether this session settled it."""
-        verdict = replace(verdict, error=verdict.error and self._logs.mask.error(verdict.error))
         tries = 0
 
         def finish() -> Awaitable[bool]:

@@ -227,7 +227,11 @@ async def test_the_last_of_equal_keys_counts_and_numbers_stay_whole(
 
 async def test_what_answers_get_answers_head(client: httpx2.AsyncClient) -> None:
     job = (await client.post("/enqueue", json={"payload": {}})).json()["id"]
-    for path in ("/jobs", f"/jobs/{job}", f"/jobs/{job}/logs", "/queues", "/v1/nodes", "/jobs/no"):
+    of_the_job = (f"/jobs/{job}", f"/jobs/{job}/logs")
+    pages = ("/docs", "/redoc", "/openapi.json")
+    for path in (*of_the_job, *pages, "/jobs", "/queues", "/v1/nodes", "/jobs/no"):
         got, head = await client.get(path), await client.head(path)
-        assert head.status_code == got.status_code
-        assert head.headers["content-type"] == got.headers["content-type"]
+        assert head.status_code == got.status_code, path
+        for name in ("content-type", "content-security-policy"):
+            assert head.headers.get(name) == got.headers.get(name), path
+        assert head.content == b""

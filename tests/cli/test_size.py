@@ -176,6 +176,20 @@ def test_an_index_is_bloated_when_most_of_its_entries_went(database_url: str) ->
     assert index("usage_pkey")["bloat_bytes"] is None
 
 
+def test_the_size_of_an_index_over_an_expression_is_estimated_and_of_no_b_tree_unknown(
+    database_url: str,
+) -> None:
+    rows(database_url, f"{JOBS}(1, 5000)")
+    rows(database_url, "create index operators_own on haulage.jobs ((queue || pipeline))")
+    rows(database_url, "create index operators_tags on haulage.jobs using gin (tags)")
+    rows(database_url, "analyze haulage.jobs")
+
+    expected = {index["name"]: index["expected_bytes"] for index in told()["indexes"]}
+
+    assert expected["operators_own"] > 8192
+    assert expected["operators_tags"] is None
+
+
 def test_an_index_that_no_search_uses_is_warned_of(database_url: str) -> None:
     rows(
         database_url,

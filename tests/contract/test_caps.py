@@ -6,6 +6,7 @@ import pytest
 from contract.steps import new_job
 
 from app.db.interface import DBInterface
+from app.db.postgres import managing
 from app.domain.errors import QuotaExceededError
 from app.domain.jobs import JobStatus
 from app.domain.keys import PendingCaps, Scope, new_key
@@ -63,3 +64,30 @@ async def test_of_many_retries_those_without_room_are_left(db: DBInterface) -> N
             await db.cancel_job(job_id)
             break
     assert await db.retry_jobs(wanted, caps) == BulkChange(2, 1, 1)
+
+
+async def test_a_job_that_fits_under_no_cap_is_in_nobodys_way(db: DBInterface) -> None:
+    large = await new_job(db, {"text": "".join(map(str, range(3_000)))}, submitted_by="a")
+    size = (await db.count_pending("a")).size_bytes
+    await db.cancel_job(large)
+    small = [await _over(db, submitted_by="a") for _ in range(2)]
+    wanted, caps = JobFilter(statuses=(JobStatus.CANCELLED,)), PendingCaps(2, size - 1)
+
+    assert await db.retry_jobs(wanted, caps) == BulkChange(3, 2, 1)
+
+    for job_id in small:
+        assert (await db.get_job(job_id)).status is JobStatus.PENDING
+
+
+async def test_however_many_have_no_room_others_are_not_kept_back_by_them(
+    db: DBInterface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managing, "MAX_BULK", 2)
+    older = await _over(db, submitted_by="b")
+    for _ in range(3):
+        await _over(db, submitted_by="a")
+    await new_job(db, submitted_by="a")
+    wanted, caps = JobFilter(statuses=(JobStatus.CANCELLED,)), PendingCaps(1, 10**6)
+
+    assert await db.retry_jobs(wanted, caps) == BulkChange(4, 1, 3)
+    assert (await db.get_job(older)).status is JobStatus.PENDING

@@ -572,14 +572,17 @@ async def test_no_more_jobs_of_a_queue_are_counted_than_the_bound(
         await new_job(db, queue="full")
     for number in range(6):
         await new_job(db, queue="over", delay_seconds=3_600 if number < 5 else 0)
+    for _ in range(4):
+        await new_job(db, queue="waiting", delay_seconds=3_600)
 
-    full, over = await db.list_queues(9)
+    full, over, waiting = await db.list_queues(9)
 
     assert (full.pending, full.is_exact) == (3, True)
     assert (over.pending, over.is_exact) == (3, False)
     # Those that come first: the one that is due among them.
-    assert over.scheduled == 3
+    assert over.scheduled == 2
     assert over.oldest_pending_seconds is not None
+    assert (waiting.pending, waiting.scheduled, waiting.is_exact) == (3, 3, False)
 
 
 async def test_a_paused_queue_keeps_its_jobs_until_it_is_resumed(db: DBInterface) -> None:

@@ -84,8 +84,11 @@ async def test_schedulers_are_woken_once_for_a_transaction_and_only_for_what_is_
     assert await ear.all_heard() == ["", ""]
 
 
-async def test_nobody_is_woken_when_the_session_says_so(observer: Connection, ear: Ear) -> None:
-    await observer.execute("set haulage.notify = off")
+@pytest.mark.parametrize("off", ["off", "OFF", "false", "no", "0"])
+async def test_nobody_is_woken_when_the_session_says_so(
+    observer: Connection, ear: Ear, off: str
+) -> None:
+    await observer.execute(f"set haulage.notify = '{off}'")
     await enqueue(observer, {})
     assert await ear.all_heard() == []
 

@@ -96,8 +96,12 @@ async def by_asyncpg_pool(url: str) -> AsyncIterator[Caller]:
 
 
 @contextlib.asynccontextmanager
-async def by_psycopg_async(url: str) -> AsyncIterator[Caller]:
-    connection = await psycopg.AsyncConnection.connect(url, row_factory=dict_row)
+async def by_psycopg_async(
+    url: str, cursor: type[psycopg.AsyncCursor[Any]] = psycopg.AsyncCursor
+) -> AsyncIterator[Caller]:
+    connection = await psycopg.AsyncConnection.connect(
+        url, row_factory=dict_row, cursor_factory=cursor
+    )
     try:
         yield Caller(connection, connection.commit, connection.rollback, is_asynchronous=True)
     finally:
@@ -105,8 +109,8 @@ async def by_psycopg_async(url: str) -> AsyncIterator[Caller]:
 
 
 @contextlib.contextmanager
-def by_psycopg(url: str) -> Iterator[Caller]:
-    connection = psycopg.connect(url, row_factory=dict_row)
+def by_psycopg(url: str, cursor: type[psycopg.Cursor[Any]] = psycopg.Cursor) -> Iterator[Caller]:
+    connection = psycopg.connect(url, row_factory=dict_row, cursor_factory=cursor)
     try:
         yield Caller(connection, connection.commit, connection.rollback, is_asynchronous=False)
     finally:
@@ -143,7 +147,10 @@ WAYS: dict[str, Callable[[str], Any]] = {
     "asyncpg": by_asyncpg,
     "asyncpg pool": by_asyncpg_pool,
     "psycopg async": by_psycopg_async,
+    "psycopg async, raw": lambda url: by_psycopg_async(url, psycopg.AsyncRawCursor),
     "psycopg": by_psycopg,
+    "psycopg, raw": lambda url: by_psycopg(url, psycopg.RawCursor),
+    "psycopg, client side": lambda url: by_psycopg(url, psycopg.ClientCursor),
     "sqlalchemy asyncpg connection": lambda url: by_sqlalchemy_async(url, "asyncpg", session=False),
     "sqlalchemy asyncpg session": lambda url: by_sqlalchemy_async(url, "asyncpg", session=True),
     "sqlalchemy psycopg async connection": lambda url: by_sqlalchemy_async(

@@ -125,6 +125,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "get_dataset_submitter": ("submitted_by",),
     "give_back_try": (),
     "insert_key": KEY,
+    "hold_webhook": ("found",),
     "insert_webhook": WEBHOOK,
     "list_webhooks": WEBHOOK,
     "list_keys": KEY,

@@ -1,12 +1,18 @@
-"""Claiming deliveries passes over those that another session is claiming, without waiting."""
+"""Deliveries and secrets of webhooks while another session holds them.
+
+Claiming passes over what another one is claiming, without waiting; of two rotations at once the
+second one goes by what the first one left.
+"""
 
 import asyncio
 from uuid import UUID
 
 import asyncpg
+from support.sessions import until_waiting
 
 from app.db.postgres.adapter import PostgresJobsDB
 from app.db.postgres.statements import STATEMENTS
+from app.domain.webhooks import MAX_OLD_SECRETS
 
 
 async def test_a_delivery_that_is_being_claimed_is_passed_over(database_url: str) -> None:
@@ -26,3 +32,28 @@ async def test_a_delivery_that_is_being_claimed_is_passed_over(database_url: str
         await rival.close()
         await db.close()
     assert first["webhook_id"] == second.webhook_id == webhook.id
+
+
+async def test_no_old_secret_outlives_a_rotation_that_ends_them_all(
+    database_url: str, observer: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    db = PostgresJobsDB(database_url)
+    webhook = await db.insert_webhook("https://hooks.example/", ["job.cancelled"], "whsec_leaked")
+    rival = await asyncpg.connect(database_url)
+    arguments = (UUID(webhook.id), "whsec_first", 3_600.0, MAX_OLD_SECRETS)
+    try:
+        async with rival.transaction():
+            await rival.fetch(STATEMENTS["rotate_secret"].sql, *arguments)
+            ending = asyncio.create_task(db.rotate_secret(webhook.id, "whsec_second", 0.0))
+            await until_waiting(observer, rival)
+        rotation = await ending
+    finally:
+        await rival.close()
+        await db.close()
+
+    assert rotation is not None
+    assert rotation.is_done
+    assert (
+        await observer.fetch("select from haulage.webhook_secrets where valid_until > now()") == []
+    )
+    assert await observer.fetchval("select secret from haulage.webhooks") == "whsec_second"

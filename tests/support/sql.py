@@ -27,6 +27,19 @@ def value(url: str, statement: str, *arguments: Any) -> Any:
     return row[0]
 
 
+def script(url: str, statements: str) -> None:
+    """All of it in one go, as psql does."""
+
+    async def execute() -> None:
+        connection = await asyncpg.connect(url, server_settings={"application_name": "test"})
+        try:
+            await connection.execute(statements)
+        finally:
+            await connection.close()
+
+    asyncio.run(execute())
+
+
 def attempts(url: str, job_id: str) -> list[asyncpg.Record]:
     """Every claim of the job, oldest first."""
     return rows(

@@ -8,6 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from app.domain.errors import NothingToDoError
+
 
 class Echo:
     def __init__(self, greeting: str = "", marks: int = 0) -> None:
@@ -44,6 +46,13 @@ class Leaks:
             raise ValueError(secret)  # noqa: TRY301  a chain, of which the traceback tells
         except ValueError as error:
             raise RuntimeError(f"no answer for {secret}") from error
+
+
+class FindsNothing:
+    """Says with the payload's secret that there is nothing to do."""
+
+    async def run(self, payload: Mapping[str, Any], context: Any) -> None:
+        raise NothingToDoError(f"nothing for {payload['secret']}")
 
 
 class Exits:

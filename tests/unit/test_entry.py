@@ -160,6 +160,14 @@ def test_no_secret_is_stored_of_what_a_job_says(
     assert sum("***" in text for text in told) >= 5
 
 
+def test_no_secret_is_stored_of_why_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODEL_KEY", "correct-horse-battery")
+
+    _, store = run("FindsNothing", payload='{"secret": "correct-horse-battery"}')
+
+    assert json.loads(verdict_of(store).result or "") == {"nothing_to_do": "nothing for ***"}
+
+
 def test_prints_and_log_lines_are_stored_before_the_end(capfd: pytest.CaptureFixture[str]) -> None:
     _, store = run("Echo", pipeline_name="mine")
 

@@ -194,7 +194,9 @@ begin
             values (job_id, 0, 0, 'status', 'pending');
             -- Sent at the commit, once however many jobs there are. The lock that this takes then is
             -- why it can be switched off, and so is PREPARE TRANSACTION, which refuses it.
-            if starts_at <= now() and current_setting('haulage.notify', true) is distinct from 'off'
+            if starts_at <= now()
+                and coalesce(lower(current_setting('haulage.notify', true)), 'on')
+                    not in ('off', 'false', 'no', '0')
             then
                 perform pg_notify('haulage_wake', '');
             end if;

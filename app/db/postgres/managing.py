@@ -160,7 +160,7 @@ class PostgresManaging(PostgresCalls):
         held: list[str] = []
         before: str | None = None
         while True:
-            limit = min(MAX_PAGE, MAX_BULK - changed - len(held))
+            limit = min(MAX_PAGE, MAX_BULK - changed)
             page = await self._find(wanted, limit, before, without_wish=without_wish)
             if page.jobs:
                 keys = [UUID(job.id) for job in page.jobs]
@@ -172,9 +172,10 @@ class PostgresManaging(PostgresCalls):
                 changed += len(done)
                 held += [row["violated"] for row in asked if row.get("violated") is not None]
             before = page.before
-            if before is None or changed + len(held) >= MAX_BULK or loop.time() > end:
+            # Those without room do not count: behind them may be jobs of others.
+            if before is None or changed >= MAX_BULK or loop.time() > end:
                 break
-        if held and not changed:
+        if before is None and held and not changed:
             raise QuotaExceededError(tuple(sorted(set(held))))
         left = 0
         if before is not None:

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from app.db.ids import as_uuid, new_id
 from app.db.postgres.calls import PostgresCalls
+from app.db.postgres.statements import STATEMENTS
 from app.domain.webhooks import (
     MAX_OLD_SECRETS,
     Delivery,
@@ -49,15 +50,13 @@ class PostgresWebhooks(PostgresCalls):
         self, webhook_id: str, secret: str, old_valid_seconds: float
     ) -> Rotation | None:
         """See WebhookStore."""
-        found = await self._fetch_as(
-            Rotation,
-            "rotate_secret",
-            as_uuid(webhook_id),
-            secret,
-            old_valid_seconds,
-            MAX_OLD_SECRETS,
-        )
-        return found[0] if found else None
+        key = as_uuid(webhook_id)
+        async with self._borrowed() as connection, connection.transaction():
+            await connection.execute(STATEMENTS["hold_webhook"].sql, key)
+            row = await connection.fetchrow(
+                STATEMENTS["rotate_secret"].sql, key, secret, old_valid_seconds, MAX_OLD_SECRETS
+            )
+        return None if row is None else Rotation(**row)
 
     async def delete_webhook(self, webhook_id: str) -> bool:
         """See WebhookStore."""

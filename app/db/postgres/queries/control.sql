@@ -65,24 +65,27 @@ room as materialized (
     ) w
     where $3 is not null
 ),
+-- What would not even fit alone takes no room from those behind it.
 asked as (
     select
-        e.id, e.status, e.submitted_by,
-        row_number() over through as jobs,
-        sum(pg_column_size(p.payload)) over through as size_bytes
+        e.id, e.status, r.jobs as room_jobs, r.size_bytes as room_bytes,
+        pg_column_size(p.payload) as own_bytes,
+        count(*) filter (where pg_column_size(p.payload) <= r.size_bytes) over through as jobs,
+        sum(pg_column_size(p.payload)) filter (where pg_column_size(p.payload) <= r.size_bytes)
+            over through as size_bytes
     from ended e
     left join haulage.job_payloads p on p.job_id = e.id
+    left join room r using (submitted_by)
     window through as (partition by e.submitted_by order by e.id)
 ),
 judged as (
     select
-        a.id, a.status,
+        id, status,
         case
-            when a.jobs > r.jobs then 'pending-jobs'
-            when a.size_bytes > r.size_bytes then 'pending-bytes'
+            when jobs > room_jobs or room_jobs < 1 then 'pending-jobs'
+            when size_bytes > room_bytes or own_bytes > room_bytes then 'pending-bytes'
         end as violated
-    from asked a
-    left join room r using (submitted_by)
+    from asked
 ),
 -- claim_no goes on growing: a late writer of an earlier life stays a stranger.
 revived as (

@@ -59,26 +59,32 @@ named (name) as (
 )
 select
     name, coalesce(q.is_paused, false) as is_paused,
-    least(w.looked_at, $3) as pending, w.scheduled,
+    w.pending, w.scheduled,
     coalesce(b.running, 0) as running,
     w.seconds as oldest_pending_seconds,
-    w.looked_at <= $3 as is_exact
+    w.is_exact
 from named
 left join haulage.queues q using (name)
 left join busy b on b.queue = named.name
 -- In the order of claims, which an index has.
 cross join lateral (
     select
-        count(*) as looked_at,
-        count(*) filter (where run_at > now()) as scheduled,
-        extract(epoch from now() - min(run_at) filter (where run_at <= now()))::float8 as seconds
+        count(*) filter (where place <= $3) as pending,
+        count(*) filter (where place <= $3 and run_at > now()) as scheduled,
+        extract(epoch from
+            now() - min(run_at) filter (where place <= $3 and run_at <= now())
+        )::float8 as seconds,
+        count(*) <= $3 as is_exact
     from (
-        select run_at
-        from haulage.jobs
-        where status = 'pending' and queue = named.name
-        order by priority desc, run_at, id
-        limit $3::bigint + 1
-    ) next
+        select run_at, row_number() over () as place
+        from (
+            select run_at
+            from haulage.jobs
+            where status = 'pending' and queue = named.name
+            order by priority desc, run_at, id
+            limit $3::bigint + 1
+        ) next
+    ) placed
 ) w
 order by name;
 

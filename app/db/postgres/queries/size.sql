@@ -34,6 +34,7 @@ entry as (
         case when bool_and(w.avg_width is not null) then sum(w.avg_width) end as width
     from pg_index i
     join pg_class t on t.oid = i.indrelid and t.relnamespace = to_regnamespace('haulage')
+    join pg_class c on c.oid = i.indexrelid
     join pg_attribute a on a.attrelid = i.indexrelid
     left join pg_attribute source
         on source.attrelid = i.indrelid and source.attnum = i.indkey[a.attnum - 1]
@@ -42,7 +43,7 @@ entry as (
         on w.schemaname = 'haulage'
         and (w.tablename, w.attname) in (
             (t.relname, source.attname),
-            (i.indexrelid::regclass::name, a.attname)
+            (c.relname, a.attname)
         )
     group by i.indexrelid
 ),
@@ -53,14 +54,17 @@ size as (
         c.relname::text as name,
         i.indisvalid as is_valid,
         pg_relation_size(c.oid) as bytes,
-        -- The first page is the tree's own.
-        8192 * (1 + ceil(
-            nullif(c.reltuples, -1) * (4 + 8 * ceil((8 + e.width) / 8.0))
-            / ((8192 - 24 - 16) * 0.9)
-        ))::bigint as expected_bytes
+        -- The first page is the tree's own. What operators have added may be no B-tree.
+        case when m.amname = 'btree' then
+            8192 * (1 + ceil(
+                nullif(c.reltuples, -1) * (4 + 8 * ceil((8 + e.width) / 8.0))
+                / ((8192 - 24 - 16) * 0.9)
+            ))::bigint
+        end as expected_bytes
     from entry e
     join pg_index i on i.indexrelid = e.indexrelid
     join pg_class c on c.oid = i.indexrelid
+    join pg_am m on m.oid = c.relam
     join pg_class t on t.oid = i.indrelid
 )
 select

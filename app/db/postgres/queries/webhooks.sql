@@ -34,13 +34,17 @@ given_up as (
 )
 select 1 as found from disabled;
 
+-- name: hold_webhook
+-- Before rotate_secret, in its transaction: of two rotations of endpoint $1 the second one waits here.
+select 1 as found from haulage.webhooks where id = $1 for no key update;
+
 -- name: rotate_secret
 -- Endpoint $1 signs with $2 from now on, and for $3 seconds with what it had before, too; nothing is
--- changed where it has $4 old secrets that are good, unless those are to end now.
+-- changed where it has $4 old secrets that are good, unless those are to end now. Whoever waited for
+-- another rotation sees its secrets only with a snapshot of its own: hold_webhook waits.
 with
--- Of two rotations at once the second one finds the first one's secret here.
-known as materialized (
-    select id, secret from haulage.webhooks where id = $1 for no key update
+known as (
+    select id, secret from haulage.webhooks where id = $1
 ),
 asked as (
     select
