@@ -10,7 +10,7 @@ import functools
 import gc
 import ipaddress
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
@@ -92,6 +92,7 @@ def announce(
     role: Role,
     pipelines: Mapping[str, Registration],
     telemetry: Telemetry,
+    unasked: Collection[str] = (),
 ) -> None:
     """Tell the database what this process can run, for jobs that are submitted by SQL.
 
@@ -104,6 +105,7 @@ def announce(
             # A worker's own default counts for nobody: those who take requests have it.
             default=None if role == "worker" else settings.pipeline,
             with_dataset=[name for name, each in pipelines.items() if declares(each, "dataset")],
+            unasked=unasked,
         )
     except (DatabaseUnavailableError, RoleError) as error:
         telemetry.emit("pipelines.unannounced", reason=str(error))
@@ -209,9 +211,9 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
             if database is not None:
                 revision = ensure_schema(database, settings, telemetry)
                 warn_of_few_connections(database.url, settings, role, telemetry)
-            pipelines = _with_declarations(pipelines, probe, telemetry)
+            pipelines, unasked = _with_declarations(pipelines, probe, telemetry)
         if database is not None:
-            announce(database.url, settings, role, pipelines, telemetry)
+            announce(database.url, settings, role, pipelines, telemetry, unasked)
         manager = None
         if role != "api":
             manager = QueueManager(
@@ -245,9 +247,10 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
 
 def _with_declarations(
     pipelines: Mapping[str, Registration], probe: PipelineProbe, telemetry: Telemetry
-) -> dict[str, Registration]:
-    """The registrations with what their classes say; a class that cannot be asked says nothing."""
+) -> tuple[dict[str, Registration], list[str]]:
+    """The registrations with what their classes say, and the names of those that say nothing."""
     declared, failed = probe.answers()
+    unasked: list[str] = []
     completed = dict(pipelines)
     for name, registration in pipelines.items():
         if (found := declared.get(registration.target)) is not None:
@@ -258,8 +261,9 @@ def _with_declarations(
                 without = dataclasses.replace(found, defaults={})
                 completed[name] = with_declaration(registration, without)
         if (reason := failed.get(registration.target)) is not None:
+            unasked.append(name)
             telemetry.emit("pipeline.unknown_defaults", pipeline=name, reason=reason)
-    return completed
+    return completed, unasked
 
 
 def _manager_options(settings: Settings) -> ManagerOptions:
