@@ -1,6 +1,5 @@
 """Views of jobs and of what they did: each number beside one that was worked out by hand."""
 
-from datetime import timedelta
 from decimal import Decimal
 from operator import itemgetter
 from uuid import UUID
@@ -19,9 +18,6 @@ from reporting.rows import (
 from app.db.postgres.adapter import PostgresJobsDB
 from app.domain.jobs import Cause, ErrorInfo, Limits, Progress, Usage
 from app.domain.lifecycle import Died, Raised, decide
-
-DAY = timedelta(days=1)
-
 
 # -- jobs --------------------------------------------------------------------------------------
 
