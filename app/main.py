@@ -10,7 +10,7 @@ import functools
 import gc
 import ipaddress
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
@@ -22,7 +22,6 @@ from app.api.server import NoScheduler, WebServer
 from app.config import PIPELINE, Settings, load_settings
 from app.db import schemas
 from app.db.interface import DBFactory, DBInterface
-from app.db.mongo_urls import MongoURL
 from app.db.opening import AnyURL, Database, open_database
 from app.db.postgres.adapter import MAX_POOL_CONNECTIONS, PostgresJobsDB
 from app.db.postgres.announcing import announce_pipelines
@@ -93,6 +92,7 @@ def announce(
     role: Role,
     pipelines: Mapping[str, Registration],
     telemetry: Telemetry,
+    unasked: Collection[str] = (),
 ) -> None:
     """Tell the database what this process can run, for jobs that are submitted by SQL.
 
@@ -105,6 +105,7 @@ def announce(
             # A worker's own default counts for nobody: those who take requests have it.
             default=None if role == "worker" else settings.pipeline,
             with_dataset=[name for name, each in pipelines.items() if declares(each, "dataset")],
+            unasked=unasked,
         )
     except (DatabaseUnavailableError, RoleError) as error:
         telemetry.emit("pipelines.unannounced", reason=str(error))
@@ -122,16 +123,11 @@ def _make_db_impl(
     """
     settings = settings or load_settings()
     url = url or open_database(settings).url
-    if isinstance(url, MongoURL):
-        return _mongo_adapter(url)(
-            url.text,
-            default_pipeline=settings.pipeline,
-            command_timeout_seconds=command_timeout_seconds,
-            notify=settings.notify,
-        )
-    return PostgresJobsDB(
-        url.asyncpg_dsn,
-        listen_dsn=_listen_dsn(settings),
+    build, address = _adapter(url)
+    if isinstance(url, DatabaseURL):
+        build = functools.partial(build, listen_dsn=_listen_dsn(settings))
+    return build(
+        address,
         default_pipeline=settings.pipeline,
         command_timeout_seconds=command_timeout_seconds,
         notify=settings.notify,
@@ -156,22 +152,22 @@ async def _visit(
 
 def _process_db_factory(url: AnyURL, application_name: str) -> DBFactory:
     # Picklable: the adapter's class with strings and numbers. One connection per process.
-    build: Callable[..., DBInterface] = PostgresJobsDB
-    address = url.text if isinstance(url, MongoURL) else url.asyncpg_dsn
-    if isinstance(url, MongoURL):
-        build = _mongo_adapter(url)
+    build, address = _adapter(url)
     return functools.partial(
         build, address, application_name=application_name, max_connections=1, notify=False
     )
 
 
-def _mongo_adapter(url: MongoURL) -> Callable[..., DBInterface]:
+def _adapter(url: AnyURL) -> tuple[Callable[..., DBInterface], str]:
+    """The adapter's class for a database, and the address as it takes it."""
+    if isinstance(url, DatabaseURL):
+        return PostgresJobsDB, url.asyncpg_dsn
     try:
         # Imported by those alone who have such a database: its driver is an extra.
         from app.db.mongo.adapter import MongoJobsDB  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise url.without_driver from error
-    return MongoJobsDB
+    return MongoJobsDB, url.text
 
 
 def _listen_dsn(settings: Settings) -> str | None:
@@ -227,10 +223,10 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
                 revision = ensure_schema(database, settings, telemetry)
             if database is not None and isinstance(database.url, DatabaseURL):
                 warn_of_few_connections(database.url, settings, role, telemetry)
-            pipelines = _with_declarations(pipelines, probe, telemetry)
+            pipelines, unasked = _with_declarations(pipelines, probe, telemetry)
         # Who submits by SQL does so to PostgreSQL.
         if database is not None and isinstance(database.url, DatabaseURL):
-            announce(database.url, settings, role, pipelines, telemetry)
+            announce(database.url, settings, role, pipelines, telemetry, unasked)
         manager = None
         if role != "api":
             manager = QueueManager(
@@ -264,9 +260,10 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
 
 def _with_declarations(
     pipelines: Mapping[str, Registration], probe: PipelineProbe, telemetry: Telemetry
-) -> dict[str, Registration]:
-    """The registrations with what their classes say; a class that cannot be asked says nothing."""
+) -> tuple[dict[str, Registration], list[str]]:
+    """The registrations with what their classes say, and the names of those that say nothing."""
     declared, failed = probe.answers()
+    unasked: list[str] = []
     completed = dict(pipelines)
     for name, registration in pipelines.items():
         if (found := declared.get(registration.target)) is not None:
@@ -277,8 +274,9 @@ def _with_declarations(
                 without = dataclasses.replace(found, defaults={})
                 completed[name] = with_declaration(registration, without)
         if (reason := failed.get(registration.target)) is not None:
+            unasked.append(name)
             telemetry.emit("pipeline.unknown_defaults", pipeline=name, reason=reason)
-    return completed
+    return completed, unasked
 
 
 def _manager_options(settings: Settings) -> ManagerOptions:

@@ -1,6 +1,6 @@
 """How soon a job starts that another program commits, and what submitting it by SQL costs.
 
-    python benchmarks/sql_enqueue.py
+    python -m benchmarks.sql_enqueue
 
 A node polls each 30 s, so only the wake-up of the commit can be what starts a job. "claimed" is
 counted from just before the commit, by the database's clock. A rate is that of jobs with a small

@@ -48,6 +48,10 @@ class SchemaMismatchError(HaulageError):
         self.remedy = remedy
 
 
+class SchemaInUseError(HaulageError):
+    """Others have built on what a step of the schema would drop, such as a view on a view."""
+
+
 class RoleError(HaulageError):
     """A role of the database is missing, has too many rights, or is not ours to change."""
 

@@ -10,6 +10,7 @@ EXAMPLES = [
     errors.ConfigurationError("HAULAGE_PORT", 70_000, "choose at most 65535"),
     errors.DatabaseUnavailableError("no route"),
     errors.SchemaMismatchError(None, "0001", "run `haulage db upgrade`"),
+    errors.SchemaInUseError("view theirs depends on view reporting.jobs"),
     errors.JobNotFoundError("abc"),
     errors.JobDeletedError("abc"),
     errors.NodeNotFoundError("abc"),

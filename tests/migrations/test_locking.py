@@ -42,6 +42,7 @@ def with_next_revision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, database
     (folder / "versions" / "9000_next.py").write_text(NEXT_REVISION.format(head=head).lstrip())
     monkeypatch.setattr(migrate, "migrations_folder", lambda: folder)
     monkeypatch.setattr(migrate, "LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr(migrate, "LOCK_PAUSE_SECONDS", 0.1)
 
 
 async def blocked_pids(connection: "asyncpg.Connection[asyncpg.Record]") -> set[int]:
@@ -114,6 +115,31 @@ async def test_steps_are_counted_once_when_a_lock_is_given_late(database_url: st
         await transaction.rollback()
         assert await upgrading == migrate.SchemaChange("0001", "0003")
     assert migrate.state(url).found == "0003"
+
+
+@pytest.mark.usefixtures("with_next_revision")
+async def test_others_have_the_table_for_a_while_between_two_tries(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "LOCK_TRIES", 3)
+    monkeypatch.setattr(migrate, "LOCK_PAUSE_SECONDS", 1.0)
+    seen = []
+    async with connected(database_url) as reader, connected(database_url) as observer:
+        transaction = reader.transaction()
+        await transaction.start()
+        await reader.execute("lock table haulage.jobs in access share mode")
+        url = DatabaseURL.parse(database_url)
+        upgrading = asyncio.ensure_future(asyncio.to_thread(migrate.upgrade, url))
+        while not upgrading.done():
+            seen.append(bool(await blocked_pids(observer)))
+            await asyncio.sleep(0.01)
+        await transaction.rollback()
+
+    with pytest.raises(DatabaseUnavailableError, match="3 tries"):
+        await upgrading
+    # From the first try to the last.
+    between = seen[seen.index(True) : len(seen) - seen[::-1].index(True)]
+    assert between.count(False) > between.count(True) > 0
 
 
 async def _tries(observer: "asyncpg.Connection[asyncpg.Record]", count: int) -> None:

@@ -9,7 +9,7 @@ from app.cli.database import database
 from app.db import losses, migrate
 from app.db.losses import downgrade_losses
 from app.db.urls import DatabaseURL
-from app.domain.errors import ConfigurationError
+from app.domain.errors import ConfigurationError, SchemaInUseError
 
 
 @pytest.fixture
@@ -75,6 +75,20 @@ def test_steps_back_are_counted_from_the_revision_of_the_database(url: DatabaseU
     assert downgrade_losses(url, "-2") == downgrade_losses(url, "0002") != []
     with pytest.raises(ConfigurationError, match="only 4 steps"):
         downgrade_losses(url, "-5")
+
+
+def test_a_downgrade_says_in_a_line_what_others_have_built_on_a_view(url: DatabaseURL) -> None:
+    rows(url.asyncpg_dsn, "create view public.theirs as select id from reporting.jobs")
+
+    done = downgrade(url, "0010", "--yes")
+
+    assert isinstance(done.exception, SchemaInUseError)
+    assert "view theirs depends on view reporting.jobs" in str(done.exception)
+    assert "\n" not in str(done.exception)
+    # The steps before it were made; what is in use stayed as it was.
+    assert migrate.state(url).found == "0011"
+    rows(url.asyncpg_dsn, "drop view public.theirs")
+    assert downgrade(url, "0010", "--yes").exit_code == 0
 
 
 def test_an_unknown_revision_is_refused(url: DatabaseURL) -> None:

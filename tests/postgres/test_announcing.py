@@ -11,6 +11,7 @@ from support.sessions import until_waiting
 
 from app.config import load_settings
 from app.db.urls import DatabaseURL
+from app.domain.jobs import Registration
 from app.main import announce as announce_to_database
 from app.telemetry import Event, Telemetry
 
@@ -34,6 +35,22 @@ async def test_a_later_start_changes_what_it_names_and_keeps_the_rest(
     found = await observer.fetch("select name, max_attempts from haulage.pipelines order by name")
     assert [tuple(row) for row in found] == [("limited", None), ("plain", None), ("reading", None)]
     assert await pipeline_of(observer) == DEFAULT
+
+
+async def test_what_others_told_stays_where_a_class_could_not_be_asked(
+    database_url: str, observer: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    await announce(database_url)
+    silent = {name: Registration(name, "nowhere:Silent") for name in ("reading", "new")}
+
+    await announce(database_url, silent, default="reading", unasked=list(silent))
+
+    found = await observer.fetch(
+        "select name, memory_limit_bytes, takes_dataset from haulage.pipelines"
+        " where name in ('reading', 'new') order by name"
+    )
+    assert [tuple(row) for row in found] == [("new", None, False), ("reading", 2**31, True)]
+    assert await pipeline_of(observer) == "reading"
 
 
 async def test_the_default_is_the_one_that_was_called_so_last(

@@ -281,51 +281,16 @@ async def test_themes_of_the_same_question_are_compared_with_the_analysis_before
     ]
 
 
-@pytest.mark.parametrize("view", VIEWS)
-async def test_results_of_other_pipelines_are_passed_over(session: Session, view: str) -> None:
-    job_id = await keep(session, with_edges())
-    whole = analysis()
-    theme = whole["themes"][0]
-    for other in (
-        None,
-        7,
-        "themes/1",
-        ["schema", "themes/1"],
-        {},
-        {"schema": "orders/1", "themes": 3},
-        {"schema": ["themes/1"]},
-        {"schema": "themes/1"},
-        {**whole, "schema": "themes/2"},
-        {**whole, "themes": "none"},
-        {**whole, "themes": [7]},
-        {**whole, "themes": [{"id": "T01"}]},
-        *(
-            {**whole, "themes": [{**theme, key: "x"}]}
-            for key in ("responses", "keywords", "quotes")
-        ),
-        {**whole, "themes": [{**theme, "by_group": {"ward": 3}}]},
-        {**whole, "themes": [{**theme, "merged_from": None}]},
-        {**whole, "assignments": {}},
-        {**whole, "assignments": ["1"]},
-        {**whole, "insights": None},
-        {**whole, "insights": [{"theme_ids": [], "evidence": ["1"]}]},
-        {**whole, "input": 3},
-        {**whole, "input": {"questions": None, "languages": {}}},
-        {**whole, "warnings": "none"},
-        {**whole, "labelling": {"reasons": None}},
-    ):
-        await keep(session, other, pipeline="others")
+async def test_an_analysis_without_themes_has_its_place_in_the_trend(session: Session) -> None:
+    for day in (1, 2, 3):
+        result = analysis()
+        if day == 2:
+            result["themes"] = []
+        await keep(session, result, finished_at=BEGAN + timedelta(days=day))
 
-    found = await session.fetch(f"table reporting.{view}")
+    found = await session.fetch(
+        "select analysis_no, previous_job_id, share_change from reporting.theme_trend"
+        " where theme_id = 'T02' order by finished_at"
+    )
 
-    assert {str(row["job_id"]) for row in found} == {job_id}
-
-
-@pytest.mark.parametrize("status", ["pending", "running", "failed", "cancelled"])
-async def test_what_an_earlier_life_of_a_job_left_is_no_analysis(
-    session: Session, status: str
-) -> None:
-    await keep(session, analysis(), status=status)
-
-    for view in VIEWS:
-        assert await session.fetch(f"select from reporting.{view}") == []
+    assert [tuple(row) for row in found] == [(1, None, None), (3, None, None)]

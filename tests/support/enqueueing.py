@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import asyncpg
@@ -37,6 +37,7 @@ async def announce(
     url: str,
     registrations: Mapping[str, Registration] = REGISTRATIONS,
     default: str | None = DEFAULT,
+    unasked: Collection[str] = (),
 ) -> None:
     """As a service does that can run these."""
     await asyncio.to_thread(
@@ -45,6 +46,7 @@ async def announce(
         registrations.values(),
         default=default,
         with_dataset=[name for name, each in registrations.items() if declares(each, "dataset")],
+        unasked=unasked,
     )
 
 

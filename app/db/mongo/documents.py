@@ -9,9 +9,11 @@ import hashlib
 import json
 from collections.abc import Iterable
 from typing import Any, Final
+from uuid import UUID
 
 from app.db.mongo.connections import Document
 from app.db.mongo.instants import NOW, instant, instant_or_none
+from app.db.mongo.texts import text_of
 from app.domain.following import STATUS_KIND, StoredEvent
 from app.domain.jobs import (
     Attempt,
@@ -19,6 +21,7 @@ from app.domain.jobs import (
     Cause,
     ErrorInfo,
     Job,
+    JobOptions,
     JobStatus,
     Limits,
     Progress,
@@ -90,6 +93,53 @@ def with_event(stage: Any, attempt: Any, *, condition: Any = True, **more: Any) 
             "$cond": [condition, {"$concatArrays": ["$events", [event]]}, "$events"],
         },
     }
+
+
+def new_job(options: JobOptions, default_pipeline: str) -> Document:
+    """The values of a new job's document; whatever is not said is None and never missing."""
+    # A missing key is in no index; all other fields are there.
+    key = options.idempotency_key
+    return {
+        "status": JobStatus.PENDING.value,
+        "pipeline": options.pipeline or default_pipeline,
+        "queue": options.queue,
+        "priority": options.priority,
+        "attempt": 0,
+        "max_attempts": options.max_attempts or 1,
+        "node_losses": 0,
+        "claim_no": 0,
+        "node_id": None,
+        "started_at": None,
+        "finished_at": None,
+        "cancel_requested_at": None,
+        "timeout_seconds": options.limits.timeout_seconds,
+        "start_timeout_seconds": options.limits.start_timeout_seconds,
+        "stall_seconds": options.limits.stall_seconds,
+        "memory_limit_bytes": options.limits.memory_limit_bytes,
+        "tags": list(options.tags),
+        "metadata": text_of(dict(options.metadata)),
+        "submitted_by": options.submitted_by or "",
+        **({} if key is None else {"idempotency_key": key}),
+        "payload_hash": options.fingerprint,
+        "dataset_id": None if options.dataset_id is None else str(UUID(options.dataset_id)),
+        "latest": None,
+        "last_line_id": 0,
+        "writes": 0,
+    }
+
+
+def new_job_instants(run_at: Any) -> Document:
+    """What the server's clock decides of a new job; the submission begins its story."""
+    event = {
+        "id": 1,
+        "kind": STATUS_KIND,
+        "attempt": 0,
+        "stage": JobStatus.PENDING.value,
+        "fraction": None,
+        "message": None,
+        "at": NOW,
+    }
+    return {"created_at": NOW, "run_at": run_at, "last_event_id": 1, "events": [event]}
 
 
 def job_of(found: Document) -> Job:

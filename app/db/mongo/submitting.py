@@ -18,7 +18,8 @@ from app.db.ids import new_id
 from app.db.mongo.calls import MongoCalls, Session, key_of, unless_there
 from app.db.mongo.connections import Document
 from app.db.mongo.datasets import WHOLE
-from app.db.mongo.instants import NOW, instant, micros, now_plus, span
+from app.db.mongo.documents import new_job, new_job_instants
+from app.db.mongo.instants import instant, micros, now_plus, span
 from app.db.mongo.texts import normal_text, packed, text_of
 from app.domain.errors import (
     BatchNotFoundError,
@@ -28,7 +29,6 @@ from app.domain.errors import (
     InvalidJsonError,
     TooLargeError,
 )
-from app.domain.following import STATUS_KIND
 from app.domain.jobs import MAX_METADATA_BYTES, MAX_PAYLOAD_BYTES, JobOptions, JobStatus, WakeUp
 from app.domain.json_values import check_size, check_storable, dump_field, dump_storable
 from app.domain.sharing import dataset_of
@@ -215,7 +215,9 @@ class MongoSubmitting(MongoCalls):
             [
                 UpdateOne(
                     {"_id": row.id},
-                    unless_there({**row.document, "batch_id": batch_id}, _computed(row)),
+                    unless_there(
+                        {**row.document, "batch_id": batch_id}, new_job_instants(row.run_at)
+                    ),
                     upsert=True,
                 )
                 for row in rows
@@ -323,7 +325,7 @@ class MongoSubmitting(MongoCalls):
         return _Row(
             id=options.job_id or new_id(),
             document={
-                **_document(options, self._default_pipeline),
+                **new_job(options, self._default_pipeline),
                 "payload_bytes": sum(len(piece["data"]) for piece in pieces),
             },
             run_at=now_plus(options.delay_seconds)
@@ -335,53 +337,6 @@ class MongoSubmitting(MongoCalls):
             fingerprint=options.fingerprint,
             is_due=given is None and options.delay_seconds <= 0,
         )
-
-
-def _document(options: JobOptions, default_pipeline: str) -> Document:
-    """The values of a new job's document; whatever is not said is None and never missing."""
-    # A missing key is in no index; all other fields are there.
-    key = options.idempotency_key
-    return {
-        "status": JobStatus.PENDING.value,
-        "pipeline": options.pipeline or default_pipeline,
-        "queue": options.queue,
-        "priority": options.priority,
-        "attempt": 0,
-        "max_attempts": options.max_attempts or 1,
-        "node_losses": 0,
-        "claim_no": 0,
-        "node_id": None,
-        "started_at": None,
-        "finished_at": None,
-        "cancel_requested_at": None,
-        "timeout_seconds": options.limits.timeout_seconds,
-        "start_timeout_seconds": options.limits.start_timeout_seconds,
-        "stall_seconds": options.limits.stall_seconds,
-        "memory_limit_bytes": options.limits.memory_limit_bytes,
-        "tags": list(options.tags),
-        "metadata": text_of(dict(options.metadata)),
-        "submitted_by": options.submitted_by or "",
-        **({} if key is None else {"idempotency_key": key}),
-        "payload_hash": options.fingerprint,
-        "dataset_id": None if options.dataset_id is None else key_of(options.dataset_id),
-        "latest": None,
-        "last_line_id": 0,
-        "writes": 0,
-    }
-
-
-def _computed(row: _Row) -> Document:
-    """What the server's clock decides of a new job; the submission begins its story."""
-    event = {
-        "id": 1,
-        "kind": STATUS_KIND,
-        "attempt": 0,
-        "stage": JobStatus.PENDING.value,
-        "fraction": None,
-        "message": None,
-        "at": NOW,
-    }
-    return {"created_at": NOW, "run_at": row.run_at, "last_event_id": 1, "events": [event]}
 
 
 def _dataset_in(text: str) -> str | None:

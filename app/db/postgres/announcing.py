@@ -23,12 +23,15 @@ def announce_pipelines(
     *,
     default: str | None,
     with_dataset: Collection[str],
+    unasked: Collection[str] = (),
 ) -> None:
     """Store what jobs may name and what they get where they say nothing.
 
     Args:
         default: name of the pipeline for jobs that name none; None leaves it as it is.
         with_dataset: names of those whose payloads name a dataset.
+        unasked: names of those whose classes could not be asked for their defaults; what others
+            told of them stays.
 
     Raises:
         DatabaseUnavailableError
@@ -51,15 +54,18 @@ def announce_pipelines(
     )
     # In a thread, so that callers inside a running event loop (uvicorn's factory) work too.
     with ThreadPoolExecutor(1, thread_name_prefix="haulage-announce") as executor:
-        work = _announce(url, [list(column) for column in columns], default)
+        work = _announce(url, [list(column) for column in columns], default, list(unasked))
         executor.submit(asyncio.run, work).result()
 
 
-async def _announce(url: DatabaseURL, columns: list[list[object]], default: str | None) -> None:
+async def _announce(
+    url: DatabaseURL, columns: list[list[object]], default: str | None, unasked: list[str]
+) -> None:
     async with unavailable_errors():
         connection = await connect(url.asyncpg_dsn, "haulage-announce")
         try:
-            await connection.execute(STATEMENTS["announce_pipelines"].sql, *columns, default)
+            statement = STATEMENTS["announce_pipelines"].sql
+            await connection.execute(statement, *columns, default, unasked)
         except asyncpg.InsufficientPrivilegeError as error:
             raise RoleError(f"{error}, of the schema haulage") from error
         finally:

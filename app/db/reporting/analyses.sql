@@ -1,5 +1,5 @@
--- Whether a result has the parts that views take apart; one that says themes/1 and has not would end
--- every report over all analyses.
+-- Whether a result has the parts that views take apart, and these the types that they give; one that
+-- says themes/1 and has not would end every report over all analyses.
 create or replace function haulage.is_analysis(result jsonb) returns boolean
 language plpgsql
 immutable strict parallel safe
@@ -9,30 +9,85 @@ immutable strict parallel safe
 cost 10000
 as $$
 begin
-    -- Strict: what is not there makes the answer unknown, which is no.
-    return jsonb_path_exists(result, 'strict $ ? (
+    -- Strict: what is not there makes the answer unknown, which is no. With its schema, or a reader's
+    -- function of this name would be shown every result. "nu" begins "number" and "null".
+    return pg_catalog.jsonb_path_exists(result, 'strict $ ? (
         @.schema == "themes/1"
         && @.input.questions.type() == "array"
+        && !exists(@.input.questions[*] ? (@.type() != "object"))
         && @.input.languages.type() == "object"
+        && !exists(@.input.languages.* ? (!(@.type() starts with "nu")))
+        && !exists(@.input ? (
+            !(@.rows.type() starts with "nu") || !(@.non_answers.type() starts with "nu")
+            || !(@.analysed.type() starts with "nu") || !(@.unique_texts.type() starts with "nu")
+            || !(@.duplicates.type() starts with "nu")
+        ))
         && @.labelling.reasons.type() == "array"
+        && !exists(@.labelling ? (
+            !(@.degraded.type() == "boolean" || @.degraded == null)
+        ))
+        && !exists(@.created_by ? (!(@.seed.type() starts with "nu")))
+        && !exists(@.metrics ? (
+            !(@.coverage.type() starts with "nu") || !(@.stability.type() starts with "nu")
+            || !(@.separation.type() starts with "nu") || !(@.redundancy.type() starts with "nu")
+        ))
+        && !exists(@.usage ? (
+            !(@.llm_calls.type() starts with "nu") || !(@.cached_calls.type() starts with "nu")
+            || !(@.prompt_tokens.type() starts with "nu")
+            || !(@.completion_tokens.type() starts with "nu") || !(@.cost.type() starts with "nu")
+        ))
+        && !exists(@.other ? (
+            !(@.responses.type() starts with "nu") || !(@.share.type() starts with "nu")
+        ))
+        && !exists(@.failed ? (
+            !(@.responses.type() starts with "nu") || !(@.share.type() starts with "nu")
+        ))
         && @.warnings.type() == "array"
+        && !exists(@.warnings[*] ? (@.type() != "object"))
         && @.themes.type() == "array"
+        && !exists(@.themes[*].id ? (@.type() != "string"))
         && !exists(@.themes[*].responses ? (@.type() != "number"))
+        && !exists(@.themes[*] ? (
+            !(@.share.type() starts with "nu") || !(@.unique_texts.type() starts with "nu")
+            || !(@.cohesion.type() starts with "nu") || !(@.separation.type() starts with "nu")
+        ))
+        && !exists(@.themes[*].stance ? (
+            !(@.positive.type() starts with "nu") || !(@.negative.type() starts with "nu")
+            || !(@.mixed.type() starts with "nu") || !(@.neutral.type() starts with "nu")
+        ))
         && !exists(@.themes[*].keywords ? (@.type() != "array"))
+        && !exists(@.themes[*].keywords[*] ? (@.type() == "array"))
         && !exists(@.themes[*].merged_from ? (@.type() != "array"))
+        && !exists(@.themes[*].merged_from[*] ? (@.type() == "array"))
         && !exists(@.themes[*].by_group.* ? (@.type() != "object"))
+        && !exists(@.themes[*].by_group.*.* ? (
+            !(@.responses.type() starts with "nu") || !(@.share.type() starts with "nu")
+        ))
         && !exists(@.themes[*].quotes[*] ? (@.type() != "object"))
+        && !exists(@.themes[*].quotes[*] ? (
+            !(@.start.type() starts with "nu") || !(@.end.type() starts with "nu")
+            || !(@.verified.type() == "boolean" || @.verified == null)
+        ))
         && @.insights.type() == "array"
+        && !exists(@.insights[*] ? (
+            !(@.numbers_checked.type() == "boolean" || @.numbers_checked == null)
+        ))
         && !exists(@.insights[*].theme_ids ? (@.type() != "array"))
+        && !exists(@.insights[*].theme_ids[*] ? (@.type() == "array"))
         && !exists(@.insights[*].evidence[*] ? (@.type() != "object"))
         && @.assignments.type() == "array"
+        && !exists(@.assignments[*] ? (!(@.score.type() starts with "nu")))
         && !exists(@.assignments[*].theme_ids ? (@.type() != "array"))
+        && !exists(@.assignments[*].theme_ids[*] ? (@.type() == "array"))
     )');
 end
 $$;
 
 comment on function haulage.is_analysis(jsonb) is
     'Whether a result of a job is a thematic analysis in the format themes/1.';
+
+-- Views ask it with the rights of whoever reads them.
+grant execute on function haulage.is_analysis to public;
 
 create view reporting.analyses as
 select

@@ -28,10 +28,11 @@ series as (
             jsonb_to_recordset(analysis.input -> 'questions') as (question text, "column" text)
         ) with ordinality as asked
     ) as asked
-    cross join lateral jsonb_to_recordset(analysis.themes) as theme (
+    -- One without themes has its place, too.
+    left join lateral jsonb_to_recordset(analysis.themes) as theme (
         id text, parent text, name text, responses bigint, share numeric
-    )
-    where j.status = 'completed' and haulage.is_analysis(r.result) and theme.parent is null
+    ) on theme.parent is null
+    where j.status = 'completed' and haulage.is_analysis(r.result)
 ),
 -- The last analysis that had the theme; compared only if it was the one just before.
 followed as (
@@ -63,7 +64,8 @@ select
     case when was_there then last_share end as previous_share,
     case when was_there then responses - last_responses end as responses_change,
     case when was_there then share - last_share end as share_change
-from followed;
+from followed
+where theme_id is not null;
 
 comment on view reporting.theme_trend is
     'One row for each theme (not sub-theme) of each analysis, beside the theme of the same name in '

@@ -111,7 +111,8 @@ ended as (
             then 'cancelled' else $3 end,
         attempt = attempt + $4,
         node_losses = node_losses + $5,
-        run_at = case when $3 = 'pending' then now() + make_interval(secs => $6) else run_at end,
+        run_at = case when $3 = 'pending' and cancel_requested_at is null
+            then now() + make_interval(secs => $6) else run_at end,
         finished_at = case when $3 <> 'pending' or cancel_requested_at is not null then now() end
     where id = $1 and claim_no = $2 and status = 'running'
     returning id, claim_no, attempt, status

@@ -1,7 +1,7 @@
 -- What services can run, told to the database for haulage.enqueue.
 
 -- name: announce_pipelines
--- Stores pipelines by name with their job defaults; $8, unless null, is the one for jobs that name none.
+-- Stores what can run: $8 is for jobs that name none, of those in $9 nothing but the name is known.
 insert into haulage.pipelines as known (
     name, max_attempts, timeout_seconds, start_timeout_seconds, stall_seconds,
     memory_limit_bytes, takes_dataset, defaulted_at
@@ -19,12 +19,20 @@ from unnest(
 -- One order for everybody, so that services that start together do not deadlock.
 order by given.name collate "C"
 on conflict (name) do update
-set max_attempts = excluded.max_attempts,
-    timeout_seconds = excluded.timeout_seconds,
-    start_timeout_seconds = excluded.start_timeout_seconds,
-    stall_seconds = excluded.stall_seconds,
-    memory_limit_bytes = excluded.memory_limit_bytes,
-    takes_dataset = excluded.takes_dataset,
+set (
+        max_attempts, timeout_seconds, start_timeout_seconds, stall_seconds,
+        memory_limit_bytes, takes_dataset
+    ) = (
+        -- What others have told of a class stays where it could not be asked here.
+        select
+            told.max_attempts, told.timeout_seconds, told.start_timeout_seconds,
+            told.stall_seconds, told.memory_limit_bytes, told.takes_dataset
+        from (
+            select known.* where excluded.name = any ($9::text[])
+            union all
+            select excluded.* where excluded.name <> all ($9::text[])
+        ) as told
+    ),
     -- The default of others stays until somebody calls another one so.
     defaulted_at = coalesce(excluded.defaulted_at, known.defaulted_at),
     announced_at = now();
