@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import pymongo
 import pytest
 from contract.steps import claimed, complete, new_job, new_node
+from support import mongo
 
 from app.db.mongo import claiming
 from app.db.mongo.adapter import MongoJobsDB
@@ -29,8 +29,8 @@ async def db(mongo_database_url: str) -> AsyncIterator[MongoJobsDB]:
 
 @pytest.fixture
 def documents(mongo_database_url: str) -> Iterator[Any]:
-    with pymongo.MongoClient[dict[str, Any]](mongo_database_url) as client:
-        yield client.get_default_database()
+    with mongo.client(mongo_database_url) as opened:
+        yield opened.get_default_database()
 
 
 async def test_the_story_of_a_job_stays_whole_when_its_beginning_is_moved(

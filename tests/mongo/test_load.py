@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import pymongo
 import pytest
 from contract.steps import complete, new_node
 from support import mongo
@@ -116,8 +115,8 @@ def _primary(nodes: list[Mongod]) -> Mongod | None:
         if node.process is None:
             continue
         url = f"mongodb://{node.address}/?directConnection=true"
-        with pymongo.MongoClient[dict[str, Any]](url, serverSelectionTimeoutMS=2_000) as client:
-            if client.admin.command("hello").get("isWritablePrimary"):
+        with mongo.client(url, serverSelectionTimeoutMS=2_000) as opened:
+            if opened.admin.command("hello").get("isWritablePrimary"):
                 return node
     return None
 

@@ -6,8 +6,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pymongo
 import pytest
+from support import mongo
 from support.mongo import Mongod, MongoDatabase, MongoServer
 from support.service import ROOT
 
@@ -20,8 +20,8 @@ from app.domain.errors import ConfigurationError, DatabaseUnavailableError, Sche
 
 @pytest.fixture
 def database(mongo_server: MongoServer, empty_mongo_url: str) -> Any:
-    with pymongo.MongoClient[dict[str, Any]](empty_mongo_url) as client:
-        yield client.get_default_database()
+    with mongo.client(empty_mongo_url) as opened:
+        yield opened.get_default_database()
 
 
 def haulage(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -6,6 +6,7 @@ transactions and change streams need. Where there is none, tests that need it fa
 """
 
 import contextlib
+import gc
 import importlib.metadata
 import os
 import shutil
@@ -15,6 +16,7 @@ import subprocess
 import tempfile
 import time
 import uuid
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +36,17 @@ def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port
+
+
+@contextlib.contextmanager
+def client(url: str, **options: Any) -> Iterator["pymongo.MongoClient[dict[str, Any]]"]:
+    """A synchronous client for a moment; it leaves nothing to the garbage collector."""
+    with pymongo.MongoClient[dict[str, Any]](url, **options) as opened:
+        yield opened
+    with warnings.catch_warnings():
+        # Its monitors may have been in the middle of connecting: such a socket nobody closes.
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 class NoMongoError(Exception):
@@ -69,11 +82,11 @@ class MongoServer:
         """A database that does not exist yet, and is dropped at the end."""
         parts = urlsplit(self.url)
         url = urlunsplit(parts._replace(path=f"/test_{uuid.uuid4().hex}"))
-        with pymongo.MongoClient[dict[str, Any]](url) as client:
+        with client(url) as opened:
             try:
-                yield MongoDatabase(url, client)
+                yield MongoDatabase(url, opened)
             finally:
-                client.drop_database(client.get_default_database())
+                opened.drop_database(opened.get_default_database())
 
 
 @dataclass
@@ -115,8 +128,8 @@ class Mongod:
         """Return once it takes commands."""
         url = f"mongodb://{self.address}/?directConnection=true"
         timeout = READY_SECONDS * 1_000
-        with pymongo.MongoClient[dict[str, Any]](url, serverSelectionTimeoutMS=timeout) as client:
-            client.admin.command("ping")
+        with client(url, serverSelectionTimeoutMS=timeout) as opened:
+            opened.admin.command("ping")
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """End it with a signal; a second call does nothing."""
@@ -199,15 +212,15 @@ def _initiate(nodes: Sequence[Mongod], settings: dict[str, Any]) -> None:
     for node in nodes:
         node.wait_until_it_answers()
     url = f"mongodb://{nodes[0].address}/?directConnection=true"
-    with pymongo.MongoClient[dict[str, Any]](url) as client:
+    with client(url) as opened:
         config = {"_id": REPLICA_SET, "members": members, "settings": settings}
-        client.admin.command("replSetInitiate", config)
+        opened.admin.command("replSetInitiate", config)
         end = time.monotonic() + READY_SECONDS
-        while not _has_primary(client):
+        while not _has_primary(opened):
             assert time.monotonic() < end, "the replica set elected nobody"
             time.sleep(0.02)
 
 
-def _has_primary(client: "pymongo.MongoClient[dict[str, Any]]") -> bool:
-    said = client.admin.command("hello")
+def _has_primary(opened: "pymongo.MongoClient[dict[str, Any]]") -> bool:
+    said = opened.admin.command("hello")
     return bool(said.get("isWritablePrimary") or said.get("primary"))
