@@ -302,6 +302,13 @@ class Metrics(Part):
         description="Share of clustered answers that the LLM puts first where their cluster is, "
         "and neither elsewhere nor in no theme; null where it assigned none."
     )
+    double_coded: int = Field(
+        ge=0, description="Different wordings that the LLM was asked about twice, in two batches."
+    )
+    double_coding_agreement: float | None = Field(
+        description="Share of those of which both batches said the same; of `doubtful` ones a "
+        "lower bound for all. Null without any."
+    )
 
 
 class StageUsage(Part):

@@ -28,6 +28,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "name, with stances": {"mode": "name", "stance": True},
     "full": {"mode": "full"},
     "full, with stances": {"mode": "full", "stance": True},
+    "full, all coded twice": {"mode": "full", "double_coding": "all"},
 }
 
 

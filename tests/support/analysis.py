@@ -116,6 +116,8 @@ def analysis(assigned: int = 4) -> dict[str, Any]:
             "label_validity": None,
             "label_validity_first": None,
             "agreement": None,
+            "double_coded": 0,
+            "double_coding_agreement": None,
         },
         "usage": {
             **_ZEROS,

@@ -66,18 +66,21 @@ async def test_the_model_assigns_from_the_list_in_large_batches() -> None:
     assert {theme for each in outcome.of for theme in each.themes} <= set(
         range(len(given.labels.names))
     )
-    # Singly, two for the controls, the calibration, and what is left beside two controls each.
-    assert coder.calls["assign"] == 18 + 2 + 1 + -(-(len(given.prepared.texts) - 18) // 18)
+    # Singly, two for the controls, the calibration, and what is left beside two controls each;
+    # then one of each batch again.
+    batches = -(-(len(given.prepared.texts) - 18) // 18)
+    assert coder.calls["assign"] == 18 + 2 + 1 + batches + 1
+    assert outcome.doubled == outcome.doubled_same == batches
 
 
 async def test_what_was_asked_singly_is_not_asked_again_but_to_calibrate() -> None:
     coder = Coder(good)
     given = await labelled()
-    await assigned(coder, given)
+    outcome = await assigned(coder, given)
     texts = set(given.prepared.texts)
     asked = [text for shown in coder.shown for text in shown["answers"].values() if text in texts]
     assert {asked.count(text) for text in asked} == {1, 2}
-    assert sum(asked.count(text) == 2 for text in set(asked)) == 18
+    assert sum(asked.count(text) == 2 for text in set(asked)) == 18 + outcome.doubled
 
 
 def _able_to_judge(most: int) -> Callable[[Any, dict[str, Any]], Any]:
@@ -99,8 +102,8 @@ async def test_a_weaker_model_gets_fewer_answers_a_call(most: int, batch: int) -
     outcome = await assigned(coder, given)
     assert outcome.batch == batch
     rest = len(given.prepared.texts) - 18
-    sizes = [len(shown["answers"]) for shown in coder.shown][-(rest // batch) :]
-    # The last one holds what is left.
+    sizes = [len(shown["answers"]) for shown in coder.shown][-(rest // batch) - bool(batch > 1) :]
+    # The last ones hold what is left, and one of each batch again.
     assert max(sizes) == batch
     assert sum(sizes) >= rest - batch
     good_outcome = await assigned(Coder(good), given)
@@ -320,7 +323,7 @@ async def test_a_flood_of_orders_costs_bounded_calls_and_leaves_the_rest_to_the_
     coder = Coder(lying("assign", _obeying))
     outcome = await assigned(coder, given)
     batches, searched = 4, by_model.MOST_SEARCH + 1
-    assert coder.calls["assign"] <= honest.calls["assign"] + 3 + batches + searched
+    assert coder.calls["assign"] <= honest.calls["assign"] + 3 + batches + searched + batches
     spoilt = [
         text
         for text, each in zip(given.prepared.texts, outcome.of, strict=True)

@@ -7,7 +7,7 @@ import pytest
 from thematic.coder import SETTINGS
 
 from app.pipelines.thematic import judging
-from app.pipelines.thematic.assigned import Assigned
+from app.pipelines.thematic.assigned import Assigned, Assignments
 from app.pipelines.thematic.counting import Tables
 from app.pipelines.thematic.label import Labels
 
@@ -48,6 +48,7 @@ def made(theme_of: list[int], names: list[str], **changes: Any) -> Any:
         labels=labels,
         reviewed=SimpleNamespace(vague=[]),
         prepared=SimpleNamespace(texts=changes.get("texts", [])),
+        assignments=changes.get("assignments", Assignments([])),
         costs={},
         lost=None,
     )

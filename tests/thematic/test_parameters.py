@@ -32,6 +32,7 @@ def test_defaults_are_filled_in() -> None:
         ({"answers": [], "seed": -1}, "seed"),
         ({"answers": [], "granularity": "tiny"}, "granularity"),
         ({"answers": [], "granularity": ["fine"]}, "granularity"),
+        ({"answers": [], "double_coding": "some"}, "double_coding"),
         ({"answers": [], "redact": {"names": True}}, "redact.names"),
         ({"answers": [], "redact": {"emails": "yes"}}, "redact.emails"),
         ({"answers": [], "redact": True}, "redact"),

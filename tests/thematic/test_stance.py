@@ -20,8 +20,13 @@ from app.pipelines.thematic.words import tokens
 NAME = Parameters(mode="name", llm=SETTINGS, stance=True)
 
 
-async def stances(coder: Coder, given: Material, of: list[Assigned]) -> Stances:
-    return await stance(asker(coder), given.prepared, given.labels, of, Survey(None, None), quiet)
+async def stances(
+    coder: Coder, given: Material, of: list[Assigned], double_coding: str = "doubtful"
+) -> Stances:
+    survey = Survey(None, None)
+    return await stance(
+        asker(coder), given.prepared, given.labels, of, survey, quiet, 0, double_coding
+    )
 
 
 def expected(text: str) -> str:
@@ -46,7 +51,8 @@ async def test_else_pairs_of_answer_and_theme_are_asked_in_batches() -> None:
     outcome = await assigned(coder, given, NAME)
     told = await stances(coder, given, outcome.of)
     pairs = sum(len(each.themes) for each in outcome.of)
-    assert coder.calls["stance"] == 2 + -(-pairs // 18)
+    # Twice the controls, then all, then one pair of each batch again.
+    assert coder.calls["stance"] == 2 + -(-pairs // 18) + 1
     assert told.unknown == 0
     for text, each, said in zip(given.prepared.texts, outcome.of, told.of, strict=True):
         assert said == [expected(text)] * len(each.themes)

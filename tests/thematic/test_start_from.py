@@ -152,6 +152,7 @@ def masked(*phrases: str) -> dict[str, Any]:
         ({"seed": 1}, "discover", "seed", "embed"),
         ({"context": "Of patients."}, "name", "context", "discover"),
         ({"stance": True}, "assign", "stance", "review"),
+        ({"double_coding": "all"}, "assign", "double_coding", "review"),
         ({"quotes_per_theme": 1}, "quotes", "quotes_per_theme", "assign"),
     ],
     ids=str,

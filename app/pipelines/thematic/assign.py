@@ -5,6 +5,7 @@ the codes of a given codebook. In full mode the model chooses from a closed list
 several at once, every answer under a key of its own (`by_model.py`).
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -46,14 +47,14 @@ async def assign(
     outcome = Assignments(nearby)
     if parameters.mode == "full" and parameters.llm is not None and labels.names:
         by_model = ByModel(asker, prepared.texts, labels, survey, nearby, cosine, report)
-        outcome = await by_model.assign(parameters.seed, with_stance=parameters.stance)
+        outcome = await by_model.assign(
+            parameters.seed, parameters.double_coding, with_stance=parameters.stance
+        )
     if not len(codes):
         return outcome
     others = [text for text, each in enumerate(outcome.of) if each.status == "other"]
     suggested = await codebook.suggest(others, prepared.texts, embedded, people, parameters, report)
-    return Assignments(
-        outcome.of, outcome.batch, outcome.agreements, outcome.fallen_back, suggested, outcome.lost
-    )
+    return replace(outcome, suggested=suggested)
 
 
 def _cosine(

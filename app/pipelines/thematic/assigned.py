@@ -33,6 +33,8 @@ class Assignments:
         of: by text.
         batch: answers per call that the calibration chose, None without the model.
         agreements: batch size -> overlap with the answers judged singly.
+        doubled: texts that were judged in two batches with nothing else in common.
+        doubled_same: those of them of which both batches said the same.
         fallen_back: texts that the model was lost for; the clusters' word stands for them.
         suggested: groups of texts in none of the codes, with a codebook.
         lost: why the model was given up on the way, None where it was not.
@@ -41,6 +43,8 @@ class Assignments:
     of: list[Assigned]
     batch: int | None = None
     agreements: dict[str, float] = field(default_factory=dict)
+    doubled: int = 0
+    doubled_same: int = 0
     fallen_back: int = 0
     suggested: list[list[int]] = field(default_factory=list)
     lost: str | None = None

@@ -23,9 +23,9 @@ def stage_settings(request: Request) -> dict[str, Any]:
         "discover": [given.max_themes, given.min_theme_size, given.granularity, given.seed],
         "name": model,
         "review": [model, given.seed, given.max_themes, given.min_theme_size],
-        "assign": [model, given.seed, given.stance],
+        "assign": [model, given.seed, given.stance, given.double_coding],
         "quotes": given.quotes_per_theme,
-        "stance": [model, given.stance],
+        "stance": [model, given.stance, given.double_coding],
         "insights": model,
     }
 
@@ -54,7 +54,7 @@ def shared_settings(request: Request) -> dict[str, tuple[str, str]]:
             "seed": given.seed,
         },
         "name": {"context": given.context},
-        "assign": {"stance": given.stance},
+        "assign": {"stance": given.stance, "double_coding": given.double_coding},
         "quotes": {"quotes_per_theme": given.quotes_per_theme},
     }
     shared = {"input": (request.input_hash, "load")}

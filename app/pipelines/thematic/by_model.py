@@ -6,7 +6,8 @@ again in batches, and the largest batch that says the same is used.
 An order in an answer, in whatever words and language, can reach the other answers of its batch. So
 every batch holds controls (`controls.py`), and one whose controls are judged otherwise than before,
 or that contradicts the clusters more than the singly judged answers make likely, is asked again in
-halves, down to single answers.
+halves, down to single answers. What is left of the verdicts of batches is coded twice
+(`doubling.py`): all of them where that was asked for, else those that the vectors support least.
 """
 
 import math
@@ -23,6 +24,8 @@ from app.pipelines.thematic.asker import Asker
 from app.pipelines.thematic.assigned import Assigned, Assignments, overlap, says_the_same
 from app.pipelines.thematic.choosing import OTHER, Question
 from app.pipelines.thematic.controls import Controls, firm, sentences
+from app.pipelines.thematic.doubling import doubled, one_by_one
+from app.pipelines.thematic.doubts import Doubts
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.patience import Patience
@@ -63,6 +66,7 @@ class ByModel:
         self._question = Question(labels, survey)
         self._nearby = nearby
         self._cosine = cosine
+        self._doubts = Doubts(cosine)
         self._report = report
         self._done = 0
         self._fallen_back = 0
@@ -70,10 +74,11 @@ class ByModel:
         self._patience = Patience(self._asked)
         self._controls = _controls({}, 0)
         self._judged: list[tuple[Sequence[int], list[Assigned], bool]] = []
+        self._by_itself: set[int] = set()
         self._search_left = MOST_SEARCH
         self._again_left = 0
 
-    async def assign(self, seed: int, *, with_stance: bool) -> Assignments:
+    async def assign(self, seed: int, double_coding: str, *, with_stance: bool) -> Assignments:
         """Judge some texts singly and in batches, then the rest in the largest batches that do."""
         self._question.with_stance = with_stance
         alone = {t for t, text in enumerate(self._texts) if reads_like_an_instruction(text)}
@@ -100,10 +105,13 @@ class ByModel:
         for part, judged, is_honest in sorted(self._judged, key=lambda each: each[0][0]):
             if not is_honest or self._is_suspicious(part, judged, usual):
                 assigned |= await self._again(part, judged, is_honest=is_honest)
+        twice, same = await self._code_twice(assigned, batch, is_all=double_coding == "all")
         return Assignments(
             of=[assigned[text] for text in range(len(self._texts))],
             batch=batch,
             agreements=agreements,
+            doubled=twice,
+            doubled_same=same,
             fallen_back=self._fallen_back,
             lost=self._asker.lost,
         )
@@ -201,7 +209,10 @@ class ByModel:
     ) -> dict[int, Assigned]:
         """The verdicts on a suspicious batch: what contradicts the clusters, the text alone has."""
         told = dict(zip(part, judged, strict=True))
-        if len(part) == 1 or (is_honest and not any(map(self._contradicts, part, judged))):
+        if len(part) == 1:
+            self._by_itself.update(part)
+            return told
+        if is_honest and not any(map(self._contradicts, part, judged)):
             return told
         middle = len(part) // 2
         for half in (part[:middle], part[middle:]):
@@ -222,6 +233,41 @@ class ByModel:
             except LLMError:
                 told |= self._left_to_the_clusters(half)
         return told
+
+    async def _code_twice(
+        self, assigned: dict[int, Assigned], size: int, *, is_all: bool
+    ) -> tuple[int, int]:
+        """Put right what a second batch says otherwise; how many were asked, and agreed, twice."""
+        batches = [
+            [text for text in part if self._is_of_a_batch(text, assigned[text])]
+            for part, _, _ in sorted(self._judged, key=lambda each: each[0][0])
+            if len(part) > 1
+        ]
+        chosen = batches if is_all else self._doubts.of(batches, assigned, size)
+        again = await doubled(chosen, size, assigned, self._patience.ask, says_the_same)
+        beside = [
+            other
+            for batch in batches
+            for text in batch
+            if text in again.alone
+            for other in self._doubts.beside(text, assigned, again.alone[text], batch)
+        ]
+        assigned |= again.alone
+        if is_all:
+            assigned |= self._left_to_the_clusters(again.open)
+        else:
+            assigned |= await self._alone(beside)
+        return len(again.same) + len(again.alone), len(again.same)
+
+    def _is_of_a_batch(self, text: int, judged: Assigned) -> bool:
+        is_told = judged.method == "llm" and judged.status != "failed"
+        return is_told and text not in self._by_itself
+
+    async def _alone(self, texts: Sequence[int]) -> dict[int, Assigned]:
+        """What is said of each text by itself, as far as calls reach."""
+        self._again_left, calls = max(0, self._again_left - len(texts)), self._again_left
+        told = await one_by_one(texts[:calls], self._patience.ask)
+        return told | self._left_to_the_clusters([text for text in texts if text not in told])
 
     def _left_to_the_clusters(self, part: Sequence[int]) -> dict[int, Assigned]:
         self._fallen_back += len(part)

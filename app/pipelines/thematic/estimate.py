@@ -7,7 +7,7 @@ from typing import Final
 from app.pipelines.llm.budget import Budget, Cost
 from app.pipelines.llm.budget import estimate as priced
 from app.pipelines.llm.interface import BudgetExceededError, LLMSettings
-from app.pipelines.thematic import by_model, name, stance
+from app.pipelines.thematic import by_model, doubts, name, stance
 from app.pipelines.thematic.assigned import Assignments
 from app.pipelines.thematic.controls import CALLS as CONTROL_CALLS
 from app.pipelines.thematic.controls import room
@@ -41,9 +41,11 @@ def estimate(
         questions.append(_naming(themes, len(found.parent_of), length))
         questions.append((1, float(_THEME * themes), 200.0))
     if parameters.mode == "full" and themes:
-        questions += _assigning(len(texts), themes, length, batch or by_model.BATCHES[0])
+        size, is_all = batch or by_model.BATCHES[0], parameters.double_coding == "all"
+        questions += _assigning(len(texts), themes, length, size, is_all=is_all)
     elif parameters.stance and themes:
-        questions += _taking_stances(len(texts), length)
+        is_all = parameters.double_coding == "all"
+        questions += _taking_stances(len(texts), length, is_all=is_all)
     total = Cost()
     for calls, shown, answered in questions:
         total += priced(parameters.llm, calls, _TASK + round(shown), round(answered))
@@ -90,10 +92,11 @@ def told(expected: Cost) -> str:
 
 
 def _assigning(
-    texts: int, themes: int, length: float, batch: int
+    texts: int, themes: int, length: float, batch: int, *, is_all: bool
 ) -> list[tuple[int, float, float]]:
     singly = min(texts, by_model.CALIBRATED_ON)
-    batches = math.ceil((texts - singly) / room(batch))
+    twice = (texts - singly) * (1.0 if is_all else doubts.SHARE)
+    batches = math.ceil((texts - singly) / room(batch)) + math.ceil(twice / batch)
     if texts > singly:
         tried = [size for size in by_model.BATCHES if size >= batch]
         batches += sum(math.ceil(singly / room(size)) for size in tried) + CONTROL_CALLS
@@ -104,7 +107,8 @@ def _assigning(
     ]
 
 
-def _taking_stances(texts: int, length: float) -> list[tuple[int, float, float]]:
+def _taking_stances(texts: int, length: float, *, is_all: bool) -> list[tuple[int, float, float]]:
     pairs = stance.PAIRS_PER_CALL
-    calls = math.ceil(texts / room(pairs)) + CONTROL_CALLS
+    once = math.ceil(texts / room(pairs))
+    calls = once + math.ceil((texts if is_all else once) / pairs) + CONTROL_CALLS
     return [(calls, pairs * (length + 60), pairs * 20.0)]

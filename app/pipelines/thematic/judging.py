@@ -139,6 +139,10 @@ def metrics(made: Outcomes, counted: Tables, shown: Sequence[int]) -> Metrics:
         label_validity=_valid(asked, sum(cost.failed for cost in made.costs.values())),
         label_validity_first=_valid(asked, sum(cost.rejected for cost in made.costs.values())),
         agreement=agreement(made, counted),
+        double_coded=made.assignments.doubled,
+        double_coding_agreement=share(made.assignments.doubled_same, made.assignments.doubled)
+        if made.assignments.doubled
+        else None,
     )
 
 

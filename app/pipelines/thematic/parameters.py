@@ -83,6 +83,7 @@ class Parameters:
         mode: "auto", "keywords", "name" or "full".
         context: one paragraph about the survey, shown to the LLM.
         stance: whether it is to be told how each answer stands to its themes.
+        double_coding: whose verdicts are asked for twice, "doubtful" or "all" (see doubling.py).
         embedding: how to reach the server of the backend "endpoint", None for the others.
         codebook: themes to assign to; empty where they are to be discovered.
         llm: None where none is configured, or the mode needs none.
@@ -101,6 +102,7 @@ class Parameters:
     embedding: EmbeddingsSettings | None = None
     context: str | None = None
     stance: bool = False
+    double_coding: str = "doubtful"
     codebook: tuple[Code, ...] = ()
     llm: LLMSettings | None = None
 
@@ -200,6 +202,7 @@ def outcome_settings(llm: LLMSettings | None) -> dict[str, Any] | None:
 
 GRANULARITIES: Final = ("coarse", "medium", "fine")
 BACKENDS: Final = ("auto", "minilm-int8", "lsa", "endpoint")
+DOUBLE_CODING: Final = ("doubtful", "all")
 MODES: Final = ("auto", "keywords", "name", "full")
 SOURCES: Final = (
     "load",
@@ -229,6 +232,7 @@ _KEYS: Final = (
     "codebook",
     "context",
     "dataset",
+    "double_coding",
     "embedding",
     "granularity",
     "group_by",
@@ -281,6 +285,7 @@ def _parameters(payload: Mapping[str, Any], operator: Operator) -> Parameters:
         embedding=embedding_settings(embedding, base_url, model, operator),
         context=text(payload, "context", longest=4_000),
         stance=flag(payload, "stance", default=False),
+        double_coding=choice(payload, "double_coding", "doubtful", DOUBLE_CODING),
         codebook=given_codes(payload),
         llm=None if mode == "keywords" else llm,
     )

@@ -11,7 +11,7 @@ from app.domain.errors import HaulageError
 from app.pipelines.interface import PipelineContext
 from app.pipelines.thematic.parameters import MAX_ANSWERS, parse_request
 
-VERSION: Final = "2.1"
+VERSION: Final = "2.2"
 """Of the recipe: a change that may change results raises it and makes checkpoints stale."""
 
 STAGES: Final = {

@@ -333,6 +333,7 @@ class _Run:
                 material.survey,
                 report,
                 self._parameters.seed,
+                self._parameters.double_coding,
             )
 
         stances = await self._milestones.reach(

@@ -1,10 +1,12 @@
 """Stage 9, stance: how each answer stands to each of its themes, where that was asked for.
 
 In full mode the assignment has asked already; else pairs of answer and theme are asked in batches,
-each with controls (`controls.py`), and in halves where a batch gets no answer in time. A pair
+each with controls (`controls.py`), and in halves where a batch gets no answer in time. Pairs are
+coded twice (`doubling.py`): all of them where that was asked for, else one of each batch. A pair
 without an answer has no stance, and is counted.
 """
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +20,7 @@ from app.pipelines.thematic.asker import Asker
 from app.pipelines.thematic.assigned import Assigned
 from app.pipelines.thematic.choosing import STANCES
 from app.pipelines.thematic.controls import Controls, firm, sentences
+from app.pipelines.thematic.doubling import doubled, one_by_one
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.patience import Patience, TooManyError
@@ -41,6 +44,7 @@ _TASK: Final = (
     "(praise, agreement), negative (complaint, disagreement), mixed, or neutral. Judge each entry "
     "by itself, under its own key."
 )
+_OPPOSITE: Final = {"positive", "negative"}
 _Pair = tuple[int, int]
 
 
@@ -78,6 +82,7 @@ async def stance(
     survey: Survey,
     report: Report,
     seed: int = 0,
+    double_coding: str = "doubtful",
 ) -> Stances:
     """Ask about all pairs of text and theme that have no stance yet."""
     pairs = [
@@ -86,7 +91,8 @@ async def stance(
         if not each.stance
         for theme in each.themes
     ]
-    told = await _Judge(asker, prepared.texts, labels, survey, report).judge(pairs, seed)
+    judge = _Judge(asker, prepared.texts, labels, survey, report)
+    told = await judge.judge(pairs, seed, is_all=double_coding == "all")
     return Stances(
         of=[
             each.stance or [told[text, theme] for theme in each.themes]
@@ -110,11 +116,12 @@ class _Judge:
         self._controls = _controls({}, 0)
         self._patience = Patience(self._asked)
         self._obeyed: list[Sequence[_Pair]] = []
+        self._honest: list[Sequence[_Pair]] = []
         self._done = 0
         self._of = 0
         self._again_left = 0
 
-    async def judge(self, pairs: Sequence[_Pair], seed: int) -> dict[_Pair, str]:
+    async def judge(self, pairs: Sequence[_Pair], seed: int, *, is_all: bool) -> dict[_Pair, str]:
         """The stance of each pair, "" where it is not known."""
         self._of = len(pairs)
         suspicious = {t for t, text in enumerate(self._texts) if reads_like_an_instruction(text)}
@@ -131,7 +138,37 @@ class _Judge:
         # In the order of the pairs: whose turn it is does not depend on which call came first.
         for part in sorted(self._obeyed, key=lambda part: part[0]):
             told |= await self._again(part)
+        await self._code_twice(told, size, seed, is_all=is_all)
         return told
+
+    async def _code_twice(
+        self, told: dict[_Pair, str], size: int, seed: int, *, is_all: bool
+    ) -> None:
+        """Put right what a second batch says otherwise, and what stood beside it."""
+        batches = [
+            [pair for pair in part if told[pair]]
+            for part in sorted((*self._honest, *self._obeyed), key=lambda part: part[0])
+            if len(part) > 1
+        ]
+        chance = random.Random(seed)  # noqa: S311
+        chosen = batches if is_all else [[chance.choice(batch)] for batch in batches if batch]
+        again = await doubled(
+            chosen, size, told, self._patience.ask, str.__eq__, answer=lambda pair: pair[0]
+        )
+        moved = {pair for pair, alone in again.alone.items() if {told[pair], alone} == _OPPOSITE}
+        told |= again.alone
+        if is_all:
+            told |= dict.fromkeys(again.open, "")
+            return
+        beside = [
+            pair
+            for batch in batches
+            if not moved.isdisjoint(batch)
+            for pair in batch
+            if pair not in moved
+        ]
+        alone = await one_by_one(beside[: self._again_left], self._patience.ask)
+        told |= {pair: alone.get(pair, "") for pair in beside}
 
     async def _firm(self) -> dict[_Pair, str]:
         """Controls, whose texts have negative numbers."""
@@ -160,8 +197,7 @@ class _Judge:
     async def _told(self, pairs: Sequence[_Pair], size: int) -> dict[_Pair, str]:
         async def work(part: Sequence[_Pair]) -> list[str]:
             judged, is_honest = await self._controls.ask(part, self._patience.ask)
-            if not is_honest:
-                self._obeyed.append(part)
+            (self._honest if is_honest else self._obeyed).append(part)
             self._done += len(part)
             words = f"{self._done:,} of {self._of:,} answers to their themes"
             await self._report(self._done / self._of, words)
