@@ -128,6 +128,10 @@ _THEMATIC: Final = _object(
             "default": False,
             "description": "Ask how answers stand to their themes; needs an LLM.",
         },
+        "double_coding": {
+            **_one_of("doubtful", "all", default="doubtful"),
+            "description": "Whose verdict the LLM is asked for twice, beside other answers.",
+        },
         "start_from": _object(
             {
                 "job": _ID,
