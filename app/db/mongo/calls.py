@@ -22,6 +22,7 @@ from app.db.mongo.connections import (
     Client,
     Document,
     check_cancelled,
+    close_client,
     create_client,
     noticing_cancels,
     unavailable_errors,
@@ -79,7 +80,7 @@ class MongoCalls:
         if signal is not None:
             await signal.close()
         if client is not None:
-            await client.close()
+            await close_client(client)
 
     async def ping(self) -> None:
         """See DBInterface."""
