@@ -134,6 +134,18 @@ class MongoCalls:
             finally:
                 self._single_places.release()
 
+    @asynccontextmanager
+    async def _at_one_instant(
+        self, timeout_seconds: float | None = None
+    ) -> AsyncGenerator[Session, None]:
+        """As `_bounded`, for reads that together see no change half done.
+
+        Also for a single one of several documents: it may be answered in parts.
+        """
+        async with self._bounded(timeout_seconds):
+            async with self._connected().start_session(snapshot=True) as session:
+                yield session
+
     @contextmanager
     def _within(self, timeout_seconds: float | None = None) -> Iterator[None]:
         patience = timeout_seconds or self._command_timeout_seconds

@@ -152,8 +152,10 @@ class MongoClaiming(MongoCalls):
         token = new_id()
         for tries_left in reversed(range(_TRIES)):
             try:
+                # Asked again whether they are due: meanwhile others may have had one of them, and
+                # given it back for later.
                 await jobs.update_many(
-                    {"_id": {"$in": found}, "status": "pending"}, _opening(node_id, token)
+                    {"_id": {"$in": found}, **due}, _opening(node_id, token), hint=[("_id", 1)]
                 )
                 ours = jobs.find(
                     {"_id": {"$in": found}, "status": "running", "latest.token": token},

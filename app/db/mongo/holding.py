@@ -28,9 +28,11 @@ class MongoHolding(MongoCalls):
 
     async def load_payload(self, claim: Claim) -> str:
         """See DBInterface."""
-        async with self._bounded():
-            held = await self._collection("jobs").find_one(held_by(claim), {"_id": 1})
-            pieces = await self._pieces("job_payloads", claim.job_id)
+        async with self._at_one_instant() as session:
+            held = await self._collection("jobs").find_one(
+                held_by(claim), {"_id": 1}, session=session
+            )
+            pieces = await self._pieces(session, "job_payloads", claim.job_id)
         if held is None or not pieces:
             raise LeaseLostError(claim.job_id, claim.claim_no)
         return (await unpacked(pieces)).decode()
@@ -127,8 +129,8 @@ class MongoHolding(MongoCalls):
         """See DBInterface."""
         if storable_text(stage, len(stage)) != stage:
             return None  # no stage can be called so
-        async with self._bounded():
-            pieces = await self._pieces("job_checkpoints", job_id, stage=stage)
+        async with self._at_one_instant() as session:
+            pieces = await self._pieces(session, "job_checkpoints", job_id, stage=stage)
         return await unpacked(pieces) if pieces else None
 
     async def _change_held(self, claim: Claim, update: list[Document]) -> Document:
@@ -144,9 +146,13 @@ class MongoHolding(MongoCalls):
             raise LeaseLostError(claim.job_id, claim.claim_no)
         return held
 
-    async def _pieces(self, collection: str, job_id: str, **more: Any) -> list[Document]:
+    async def _pieces(
+        self, session: Session, collection: str, job_id: str, **more: Any
+    ) -> list[Document]:
         """The pieces of one text in their order."""
-        found = self._collection(collection).find({"job_id": key_of(job_id), **more})
+        found = self._collection(collection).find(
+            {"job_id": key_of(job_id), **more}, session=session
+        )
         return [piece async for piece in found.sort(_IN_ORDER)]
 
     async def _move_events(self, job_id: str) -> None:

@@ -59,8 +59,8 @@ class MongoManaging(MongoEnding):
 
     async def get_payload(self, job_id: str) -> str:
         """See DBInterface."""
-        async with self._bounded():
-            pieces = await self._pieces("job_payloads", job_key(job_id))
+        async with self._at_one_instant() as session:
+            pieces = await self._pieces(session, "job_payloads", job_key(job_id))
         if not pieces:
             raise await self._missing(job_id)
         return (await unpacked(pieces)).decode()
@@ -101,11 +101,9 @@ class MongoManaging(MongoEnding):
     @asynccontextmanager
     async def _searching(self) -> AsyncIterator[Session]:
         """A snapshot to search, so that the edge is the page's; the server ends it in time."""
-        client = self._connected()
-        async with self._bounded(SEARCH_SECONDS):
+        async with self._at_one_instant(SEARCH_SECONDS) as session:
             try:
-                async with client.start_session(snapshot=True) as session:
-                    yield session
+                yield session
             except ExecutionTimeout:
                 raise SearchTooLongError(SEARCH_SECONDS) from None
 
