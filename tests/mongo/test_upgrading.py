@@ -65,11 +65,11 @@ def test_what_is_missing_is_made_again_and_what_is_not_ours_goes(
     empty_mongo_url: str, database: Any
 ) -> None:
     upgrading.upgrade(empty_mongo_url)
-    database["jobs"].drop_index("claim")
+    database["jobs"].drop_index("due")
     database["jobs"].create_index([("old", 1)], name="old")
     database["nodes"].insert_one({"_id": "kept"})
     assert upgrading.differences(empty_mongo_url) == (
-        "jobs: index claim is missing\njobs: index old is not ours"
+        "jobs: index due is missing\njobs: index old is not ours"
     )
 
     upgrading.upgrade(empty_mongo_url)

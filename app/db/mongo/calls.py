@@ -142,9 +142,11 @@ class MongoCalls:
 
         Also for a single one of several documents: it may be answered in parts.
         """
-        async with self._bounded(timeout_seconds):
-            async with self._connected().start_session(snapshot=True) as session:
-                yield session
+        async with (
+            self._bounded(timeout_seconds),
+            self._connected().start_session(snapshot=True) as session,
+        ):
+            yield session
 
     @contextmanager
     def _within(self, timeout_seconds: float | None = None) -> Iterator[None]:

@@ -8,6 +8,7 @@ a look at what became of it: others that came in between took theirs, and the wa
 from collections.abc import Sequence
 from typing import Final
 
+from bson import MinKey
 from pymongo import ReturnDocument
 from pymongo.errors import AutoReconnect
 
@@ -22,7 +23,7 @@ from app.domain.jobs import INLINE_PAYLOAD_BYTES, ClaimedJob, JobStatus, Running
 
 _ORDER: Final = [("priority", -1), ("run_at", 1), ("_id", 1)]
 # Said, not left to the planner: a plan that it has kept from a short queue sorts a long one.
-_INDEX: Final = "claim"
+_INDEX: Final = "due"
 # Twice: a primary that was lost in the middle of a claim has a successor soon.
 _TRIES: Final = 2
 
@@ -119,8 +120,14 @@ class MongoClaiming(MongoCalls):
         return None if claimer is None else int(claimer["now"])
 
     async def _due(self, now: int, pipelines: Sequence[str] | None) -> Document:
-        """The filter of what may be claimed; its first condition is that of the claim's index."""
-        due: Document = {"status": "pending", "run_at": {"$lte": now}}
+        """The filter of what may be claimed."""
+        due: Document = {
+            "status": "pending",
+            # All of them, and said nevertheless: where the index's first field is not bound, the
+            # server binds none, and reads what is not due and what is another's.
+            "priority": {"$gte": MinKey()},
+            "run_at": {"$lte": now},
+        }
         if pipelines is not None:
             due["pipeline"] = {"$in": list(pipelines)}
         paused = [q["_id"] async for q in self._collection("queues").find({"is_paused": True})]

@@ -138,7 +138,7 @@ class DebouncedSignal:
         """Have schedulers woken soon; returns at once."""
         self._wanted |= wake_up
         if self._task is None or self._task.done():
-            # Not in the caller's context, whose deadline it would inherit: it works for others, too.
+            # Not in its caller's context, with that one's deadline: it works for others, too.
             self._task = asyncio.create_task(
                 self._send_wanted(), name="haulage-signal", context=Context()
             )
