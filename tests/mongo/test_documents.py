@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from contract.steps import claimed, complete, new_job, new_node
 from support import mongo
 
-from app.db.mongo import claiming
+from app.db.mongo import claiming, connections
 from app.db.mongo.adapter import MongoJobsDB
 from app.db.mongo.connections import check_cancelled, noticing_cancels
 from app.db.mongo.documents import MAX_HELD_EVENTS
@@ -253,6 +254,44 @@ async def test_a_cancel_that_the_driver_has_swallowed_is_noticed() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert reached == ["swallowed"]
+
+
+async def test_a_cancel_that_the_driver_has_swallowed_comes_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "CANCEL_AGAIN_SECONDS", 0.01)
+
+    async def swallowing() -> None:
+        with noticing_cancels():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            await asyncio.sleep(60)
+
+    task = asyncio.ensure_future(swallowing())
+    await asyncio.sleep(0)
+    task.cancel()
+    async with asyncio.timeout(5):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    # One wish is one, however often it was told.
+    assert task.cancelling() == 1
+
+
+async def test_a_time_out_that_the_driver_has_swallowed_comes_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "CANCEL_AGAIN_SECONDS", 0.01)
+
+    async def swallowing() -> None:
+        async with asyncio.timeout(0.01):
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            await asyncio.sleep(60)
+
+    with noticing_cancels():
+        with pytest.raises(TimeoutError):
+            await swallowing()
+        check_cancelled()
 
 
 async def test_cleaning_up_after_a_cancel_is_not_cancelled_again() -> None:

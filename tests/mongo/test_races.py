@@ -130,6 +130,48 @@ async def test_a_result_whose_job_is_deleted_while_it_is_read_is_read_as_it_was(
     assert read == result.encode()
 
 
+async def test_a_dataset_that_goes_while_it_is_read_gives_whole_pages_or_none(
+    db: MongoJobsDB, documents: Any, between: Between
+) -> None:
+    rows = [[str(n)] for n in range(10)]
+    dataset = await db.insert_dataset("a", ["n"], rows, sha256="0" * 64, detected={})
+
+    def remove_half() -> None:
+        documents["datasets"].update_one({"_id": dataset.id}, {"$set": {"is_whole": False}})
+        documents["dataset_rows"].delete_many({"row_no": {"$lte": 5}})
+
+    between.before("find", "dataset_rows", remove_half)
+    page = await db.list_dataset_rows(dataset.id, [0])
+
+    assert between.is_done
+    assert [cells for _, cells in page] == rows
+    # From now on there is nothing, though some rows are still there.
+    assert documents["dataset_rows"].count_documents({}) == 5
+    assert await db.list_dataset_rows(dataset.id, [0]) == []
+    assert await db.list_dataset_json(dataset.id, 10) == []
+
+
+@pytest.mark.parametrize("step", ["delete_dataset", "prune_datasets", "insert_dataset"])
+async def test_retention_clears_away_what_died_in_the_middle(
+    db: MongoJobsDB, documents: Any, step: str
+) -> None:
+    dataset = await db.insert_dataset("a", ["n"], [["1"]], sha256="0" * 64, detected={})
+    # As each of them leaves it that is killed between two of its writes.
+    is_begun = step == "insert_dataset"
+    documents["datasets"].update_one(
+        {"_id": dataset.id},
+        [{"$set": {"is_whole": False, "created_at": {"$subtract": [NOW, 2 * HOUR]}}}],
+    )
+    fresh = await db.insert_dataset("b", ["n"], [["1"]], sha256="0" * 64, detected={})
+    documents["datasets"].update_one({"_id": fresh.id}, {"$set": {"is_whole": not is_begun}})
+
+    await db.prune_datasets(10 * HOUR, 10)
+
+    # What is young may still be somebody's.
+    assert [d["_id"] for d in documents["datasets"].find()] == [fresh.id]
+    assert [r["dataset_id"] for r in documents["dataset_rows"].find()] == [fresh.id]
+
+
 def _swap(documents: Any, job_id: str, other_id: str) -> None:
     checkpoints = documents["job_checkpoints"]
     checkpoints.delete_many({"job_id": job_id})

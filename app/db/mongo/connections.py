@@ -25,6 +25,7 @@ COMMAND_TIMEOUT_SECONDS: Final = 30.0
 PING_TIMEOUT_SECONDS: Final = 3.0
 # Saying good-bye. Without a bound the driver looks for a server that is away for half a minute.
 CLOSE_SECONDS: Final = 0.5
+CANCEL_AGAIN_SECONDS: Final = 1.0
 
 Document = dict[str, Any]
 Client = AsyncMongoClient[Document]
@@ -98,17 +99,45 @@ def _passes(error: PyMongoError) -> bool:
 
 @contextmanager
 def noticing_cancels() -> Iterator[None]:
-    """Have `check_cancelled` tell of cancels that come from here on.
+    """Have `check_cancelled` tell of cancels that come from here on, and have them come again.
 
     Up to Python 3.11 a cancel is lost that reaches `asyncio.wait_for` in the moment when what it
-    waits for is done, and the driver awaits every write so.
+    waits for is done, and the driver awaits every write so. Where the server then is silent, nobody
+    would ask for as long as a call may take.
     """
     task = asyncio.current_task()
-    token = _cancels_before.set(0 if task is None else task.cancelling())
+    before = 0 if task is None else task.cancelling()
+    token = _cancels_before.set(before)
+    again = None if task is None else _CancellingAgain(task, before)
     try:
         yield
     finally:
+        if again is not None:
+            again.stop()
         _cancels_before.reset(token)
+
+
+class _CancellingAgain:
+    """Cancels a task once more where it goes on for long after a cancel."""
+
+    def __init__(self, task: asyncio.Task[Any], cancels_before: int) -> None:
+        self._task = task
+        self._before = cancels_before
+        self._wait()
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _wait(self) -> None:
+        loop = self._task.get_loop()
+        self._timer = loop.call_later(CANCEL_AGAIN_SECONDS, self._look)
+
+    def _look(self) -> None:
+        if self._task.cancelling() > self._before:
+            # The same wish, not a second one: whoever takes it back counts one.
+            self._task.cancel()
+            self._task.uncancel()
+        self._wait()
 
 
 def check_cancelled() -> None:

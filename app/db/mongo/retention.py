@@ -40,6 +40,7 @@ class MongoRetention(MongoManaging, MongoDatasets):
     async def prune_datasets(self, age_seconds: float, limit: int) -> int:
         """See DBInterface."""
         gone: list[str] = []
+        await self._clear_what_was_left()
 
         async def prune(session: Session, now: int) -> int:
             found = await self._collection("datasets").aggregate(
