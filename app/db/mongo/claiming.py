@@ -13,7 +13,7 @@ from pymongo import ReturnDocument
 from pymongo.errors import AutoReconnect
 
 from app.db.ids import new_id
-from app.db.mongo.calls import MongoCalls, literal
+from app.db.mongo.calls import MongoCalls, key_of, literal
 from app.db.mongo.connections import Document
 from app.db.mongo.documents import NEW_ATTEMPT, RUNNING, running_of, with_event
 from app.db.mongo.instants import NOW, instant
@@ -55,6 +55,7 @@ class MongoClaiming(MongoCalls):
         self, node_id: str, limit: int, pipelines: Sequence[str] | None = None
     ) -> list[ClaimedJob]:
         """See DBInterface."""
+        node_id = key_of(node_id)
         async with self._bounded():
             now = await self._claimer_s_now(node_id)
             if now is None or limit < 1:
@@ -76,7 +77,7 @@ class MongoClaiming(MongoCalls):
 
     async def count_running_jobs(self, node_id: str | None = None) -> int:
         """See DBInterface."""
-        on_node = {} if node_id is None else {"node_id": node_id}
+        on_node = {} if node_id is None else {"node_id": key_of(node_id)}
         async with self._bounded():
             return await self._collection("jobs").count_documents({"status": "running", **on_node})
 
@@ -84,12 +85,14 @@ class MongoClaiming(MongoCalls):
         """See DBInterface."""
         async with self._bounded():
             found = self._collection("jobs").find(
-                {"status": "running", "node_id": node_id}, RUNNING
+                {"status": "running", "node_id": key_of(node_id)}, RUNNING
             )
             return [running_of(job) async for job in found]
 
     async def list_lost_jobs(self, limit: int) -> list[RunningJob]:
         """See DBInterface."""
+        if limit < 1:
+            return []  # to the server none means all
         async with self._bounded():
             # In this order: a node is there before any job that it runs.
             found = await self._collection("jobs").aggregate(

@@ -112,7 +112,10 @@ class MongoDatasets(MongoCalls):
         self, limit: int, *, before_id: str | None = None
     ) -> list[DatasetSummary]:
         """See DBInterface."""
-        older = {} if before_id is None else {"_id": {"$lt": key_of(before_id)}}
+        if limit < 1:
+            return []  # to the server none means all
+        before = None if before_id is None else key_of(before_id)
+        older = {"_id": {"$lt": before}} if before else {}
         async with self._bounded():
             found = self._collection("datasets").find({**WHOLE, **older}, {"detected": 0})
             return [
@@ -146,6 +149,8 @@ class MongoDatasets(MongoCalls):
         self, dataset_id: str, limit: int, *, after_row: int = 0
     ) -> list[JsonRow]:
         """See DBInterface."""
+        if limit < 1:
+            return []  # to the server none means all
         page: list[JsonRow] = []
         size_bytes = 0
         async with self._rows_after(dataset_id, after_row, limit) as rows:

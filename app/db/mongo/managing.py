@@ -77,7 +77,7 @@ class MongoManaging(MongoEnding):
         self, wanted: JobFilter, limit: int, before: str | None, *, without_wish: bool = False
     ) -> JobPage:
         _check(wanted)
-        cursor = None if before is None else key_of(before)
+        cursor = None if before is None else key_of(before) or None
         stages = searching.page(wanted, limit, cursor, without_wish=without_wish)
         async with self._searching() as session:
             rows = await self._found(stages, session)

@@ -22,6 +22,8 @@ class MongoPlaces(MongoNodes):
     async def list_queues(self, limit: int, after: str = "") -> list[QueueState]:
         """See DBInterface."""
         check_storable({"after": after})
+        if limit < 1:
+            return []  # to the server none means all
         async with self._bounded():
             paused = {q["_id"]: q["is_paused"] async for q in self._paused_after(after, limit)}
             waiting = await self._waiting_after(after, limit)
@@ -144,6 +146,8 @@ class MongoPlaces(MongoNodes):
 
     async def _nodes(self, which: Document, limit: int) -> list[NodeState]:
         """Nodes: those that live first, the newest of both kinds first."""
+        if limit < 1:
+            return []  # to the server none means all
         async with self._bounded():
             busy = await self._collection("jobs").aggregate(
                 [

@@ -35,7 +35,7 @@ class MongoRetention(MongoManaging, MongoDatasets):
             keys = await self._oldest("jobs", old, "finished_at", limit, session)
             return await self._delete_jobs(keys, session)
 
-        return await self._in_turn(prune)
+        return await self._in_turn(limit, prune)
 
     async def prune_datasets(self, age_seconds: float, limit: int) -> int:
         """See DBInterface."""
@@ -61,7 +61,7 @@ class MongoRetention(MongoManaging, MongoDatasets):
             )
             return len(gone)
 
-        pruned = await self._in_turn(prune)
+        pruned = await self._in_turn(limit, prune)
         if pruned:
             for key in gone:
                 await self._remove(key)
@@ -106,7 +106,7 @@ class MongoRetention(MongoManaging, MongoDatasets):
             keys = [node["_id"] async for node in found]
             return await self._delete("nodes", keys, session)
 
-        return await self._in_turn(prune)
+        return await self._in_turn(limit, prune)
 
     async def _prune(self, collection: str, field: str, age_seconds: float, limit: int) -> int:
         async def prune(session: Session, now: int) -> int:
@@ -114,7 +114,7 @@ class MongoRetention(MongoManaging, MongoDatasets):
             keys = await self._oldest(collection, old, field, limit, session)
             return await self._delete(collection, keys, session)
 
-        return await self._in_turn(prune)
+        return await self._in_turn(limit, prune)
 
     async def _oldest(
         self, collection: str, wanted: Document, field: str, limit: int, session: Session
@@ -128,8 +128,10 @@ class MongoRetention(MongoManaging, MongoDatasets):
         )
         return gone.deleted_count
 
-    async def _in_turn(self, work: Callable[[Session, int], Awaitable[int]]) -> int:
+    async def _in_turn(self, limit: int, work: Callable[[Session, int], Awaitable[int]]) -> int:
         """What `work` says, told the server's clock; 0 where somebody else is in the way."""
+        if limit < 1:
+            return 0  # to the server none means all
         client = self._connected()
         with self._within():
             async with self._transaction_places, client.start_session() as session:

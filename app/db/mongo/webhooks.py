@@ -121,6 +121,8 @@ class MongoWebhooks(MongoCalls):
         self, webhook_id: str, limit: int, before: tuple[datetime, str] | None = None
     ) -> list[Delivery]:
         """See WebhookStore."""
+        if limit < 1:
+            return []  # to the server none means all
         wanted: Document = {"webhook_id": key_of(webhook_id)}
         if before is not None:
             made, last = micros(before[0]), before[1]
