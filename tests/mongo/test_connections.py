@@ -94,7 +94,7 @@ def test_the_command_line_says_in_one_line_what_is_wrong_with_a_url(url: str, sa
 
 def test_names_that_the_dns_does_not_know_may_be_known_later() -> None:
     with pytest.raises(DatabaseUnavailableError, match="no such name"), taking("mongodb+srv://a"):
-        raise DriverConfigurationError("no such name") from DNSException()
+        raise DriverConfigurationError("no such name") from DNSException("x")  # type: ignore[no-untyped-call]
 
 
 NOT_ENOUGH_MEMBERS = {"code": 100, "errmsg": "x"}
