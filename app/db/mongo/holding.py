@@ -48,7 +48,7 @@ class MongoHolding(MongoCalls):
         stage, message = literal(progress.stage), literal(progress.message)
         # A report that is repeated because its answer got lost finds its stage entered already.
         is_new = {"$and": [is_milestone, {"$ne": ["$latest.progress_stage", stage]}]}
-        held = await self._change_held(
+        events = await self._change_held(
             claim,
             [
                 {
@@ -69,7 +69,7 @@ class MongoHolding(MongoCalls):
                 }
             ],
         )
-        if held["events"] >= MAX_HELD_EVENTS:
+        if events >= MAX_HELD_EVENTS:
             await self._move_events(claim.job_id)
 
     async def append_logs(self, claim: Claim, lines: Sequence[LogLine]) -> None:
@@ -133,18 +133,20 @@ class MongoHolding(MongoCalls):
             pieces = await self._pieces(session, "job_checkpoints", job_id, stage=stage)
         return await unpacked(pieces) if pieces else None
 
-    async def _change_held(self, claim: Claim, update: list[Document]) -> Document:
+    async def _change_held(self, claim: Claim, update: list[Document]) -> int:
         """Change the job's document alone; returns how many events lie in it."""
         async with self._bounded():
             held = await self._collection("jobs").find_one_and_update(
                 held_by(claim),
                 update,
-                projection={"events": {"$size": "$events"}},
+                # Counted here: to a driver that asks again, since the answer got lost, the server
+                # gives the document as it keeps it for that, without a look at the projection.
+                projection={"events.id": 1},
                 return_document=ReturnDocument.AFTER,
             )
         if held is None:
             raise LeaseLostError(claim.job_id, claim.claim_no)
-        return held
+        return len(held["events"])
 
     async def _pieces(
         self, session: Session, collection: str, job_id: str, **more: Any
