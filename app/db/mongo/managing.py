@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Final
 
+import pymongo
 from pymongo.errors import ExecutionTimeout
 
 from app.db.mongo import searching
@@ -36,6 +37,8 @@ from app.domain.managing import (
 )
 
 SEARCH_SECONDS: Final = 2.0
+# For the server to say that the time is over.
+ANSWER_SECONDS: Final = 1.0
 _TRIES: Final = 3
 _SHOWN_CHARACTERS: Final = 500
 _MORTAL: Final = (JobStatus.PENDING, JobStatus.RUNNING)
@@ -101,14 +104,21 @@ class MongoManaging(MongoEnding):
     @asynccontextmanager
     async def _searching(self) -> AsyncIterator[Session]:
         """A snapshot to search, so that the edge is the page's; the server ends it in time."""
-        async with self._at_one_instant(SEARCH_SECONDS) as session:
+        patience = SEARCH_SECONDS + ANSWER_SECONDS
+        async with self._at_one_instant(patience) as session:
             try:
-                yield session
+                # Not the driver's own bound: it would be the server's as well, and whether that one
+                # has said so before the driver hangs up is a matter of luck.
+                with pymongo.timeout(None):
+                    async with asyncio.timeout(patience):
+                        yield session
             except ExecutionTimeout:
                 raise SearchTooLongError(SEARCH_SECONDS) from None
 
     async def _found(self, stages: list[Document], session: Session) -> list[Document]:
-        found = await self._collection("jobs").aggregate(stages, session=session)
+        found = await self._collection("jobs").aggregate(
+            stages, session=session, maxTimeMS=max(1, int(SEARCH_SECONDS * 1_000))
+        )
         return [row async for row in found]
 
     # -- acting on jobs -----------------------------------------------------------------------
