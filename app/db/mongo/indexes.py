@@ -141,7 +141,12 @@ INDEXES: Final[dict[str, list[IndexModel]]] = {
     "dataset_rows": [
         IndexModel([("dataset_id", ASCENDING), ("row_no", ASCENDING)], name="row", unique=True),
     ],
-    "deleted_jobs": [IndexModel([("deleted_at", ASCENDING)], name="deleted")],
+    "deleted_jobs": [
+        IndexModel([("deleted_at", ASCENDING)], name="deleted"),
+        IndexModel(
+            [("is_left", ASCENDING)], name="left", partialFilterExpression={"is_left": True}
+        ),
+    ],
     "queues": [],
     "nodes": [],
     "signals": [],
