@@ -122,7 +122,15 @@ def test_the_command_line_looks_after_the_schema(empty_mongo_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["psql"], ["stats"], ["downgrade", "base", "--yes"], ["grant-reader", "somebody"]]
+    "command",
+    [
+        ["psql"],
+        ["sql"],
+        ["stats"],
+        ["downgrade", "base", "--yes"],
+        ["grant-reader", "somebody"],
+        ["revoke-reader", "somebody"],
+    ],
 )
 def test_what_only_sql_can_do_says_so(upgraded_mongo: MongoDatabase, command: list[str]) -> None:
     refused = haulage(upgraded_mongo.url, "db", *command)
