@@ -18,8 +18,11 @@ from support import mongo
 from app.db.mongo import connections, texts
 from app.db.mongo.adapter import MongoJobsDB
 from app.db.mongo.instants import NOW
+from app.domain.jobs import JobOptions
+from app.domain.submissions import Submission
 
 HOUR = 3_600_000_000
+KEYED: dict[str, Any] = {"submitted_by": "s", "idempotency_key": "k", "fingerprint": b"f"}
 
 
 class Between(CommandListener):
@@ -85,6 +88,25 @@ async def test_a_job_that_others_gave_back_for_later_is_not_claimed_with_the_res
     assert between.is_done
     assert [job.id for job in jobs] == [second]
     assert (await db.get_job(first)).claim_no == 0
+
+
+@pytest.mark.parametrize("is_batch", [False, True], ids=["single", "batch"])
+async def test_a_key_that_somebody_takes_between_look_and_insert_finds_their_job(
+    db: MongoJobsDB, documents: Any, between: Between, *, is_batch: bool
+) -> None:
+    theirs = await new_job(db, {}, **KEYED)
+    document = documents["jobs"].find_one_and_delete({"_id": theirs})
+    between.before("update", "jobs", lambda: documents["jobs"].insert_one(document))
+
+    if is_batch:
+        receipt = await db.insert_pending_jobs([Submission("{}", JobOptions(**KEYED))])
+        assert receipt.job_ids == (theirs,)
+        assert receipt.replayed == {0}
+    else:
+        assert await new_job(db, {}, **KEYED) == theirs
+
+    assert between.is_done
+    assert documents["jobs"].count_documents({}) == 1
 
 
 def _text(letter: str, pieces: int) -> str:

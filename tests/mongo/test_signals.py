@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import pymongo
 import pytest
@@ -103,6 +103,49 @@ async def test_a_server_that_stays_silent_while_it_is_asked_is_noticed(
     # After the gap it says everything.
     async with asyncio.timeout(30):
         assert await asking == WakeUp.JOBS | WakeUp.CONTROL
+    await wake_ups.aclose()
+    await db.close()
+
+
+def _drop(url: str) -> None:
+    with mongo.client(url) as opened:
+        opened.get_default_database("haulage")[SIGNALS].drop()
+
+
+def _step_down(url: str) -> None:
+    with mongo.client(url) as opened:
+        opened.admin.command("replSetStepDown", 1, force=True)
+
+
+@pytest.mark.parametrize("end", [_drop, _step_down])
+async def test_wake_ups_come_again_after_what_ends_a_stream(
+    set_of_one: tuple[str, Mongod], end: Callable[[str], None]
+) -> None:
+    url, _ = set_of_one
+    db = MongoJobsDB(url)
+    wake_ups = db.wake_ups()
+    assert await anext(wake_ups) == WakeUp.JOBS | WakeUp.CONTROL
+    await asyncio.to_thread(end, url)
+
+    # Sent by somebody who may meet a set without a primary.
+    async def sent() -> bool:
+        with suppress(DatabaseUnavailableError):
+            await db.insert_pending_job({})
+            return True
+        return False
+
+    await eventually(sent, "a job that is stored", 30)
+    async with asyncio.timeout(30):
+        assert WakeUp.JOBS in await anext(wake_ups)
+    # Not only what it says after a gap: what is sent from now on is heard, too.
+    asking = asyncio.ensure_future(_next(wake_ups))
+
+    async def is_heard() -> bool:
+        await db.insert_pending_job({})
+        return asking.done()
+
+    await eventually(is_heard, "a wake-up of its own", 30)
+    assert WakeUp.JOBS in await asking
     await wake_ups.aclose()
     await db.close()
 

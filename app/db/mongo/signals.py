@@ -118,8 +118,9 @@ async def _burst(stream: "AsyncChangeStream[Document]") -> WakeUp:
             await asyncio.gather(asking, return_exceptions=True)
     if asking.cancelled():
         raise TimeoutError
-    change = asking.result()
-    return WakeUp(0) if change is None else _KINDS.get(change["documentKey"]["_id"], WakeUp(0))
+    # What ends the stream, such as a collection that is dropped, is about no document.
+    document = (asking.result() or {}).get("documentKey", {})
+    return _KINDS.get(document.get("_id"), WakeUp(0))
 
 
 class DebouncedSignal:
