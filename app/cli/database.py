@@ -135,7 +135,11 @@ def sql(revisions: str, *, down: bool) -> None:
     No database is asked. FROM and TO are revisions, `base` or `head`.
     """
     from app.db import migrate
+    from app.db.opening import parse_url, postgres_alone
 
+    given = load_settings().database_url
+    if given is not None:
+        postgres_alone(parse_url(given.get_secret_value()))
     click.echo(migrate.sql_of(revisions, is_downgrade=down), nl=False)
 
 

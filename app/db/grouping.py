@@ -10,6 +10,7 @@ that its members' mistakes stay their own. For the event loop's thread.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -79,7 +80,9 @@ class Grouping(Generic[_Item, _Answer]):
             await asyncio.wait(ending)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work, name="haulage-submit")
+        # In nobody's context. Else each group would inherit that of the one before, down to the
+        # caller who found the store idle: and with it a deadline, where a driver keeps it there.
+        task = asyncio.create_task(work, name="haulage-submit", context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

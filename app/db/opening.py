@@ -30,11 +30,7 @@ class Database:
         Raises:
             ConfigurationError: it is another database.
         """
-        if isinstance(self.url, MongoURL):
-            raise ConfigurationError(
-                "HAULAGE_DATABASE_URL", self.url.masked, "this works on PostgreSQL only"
-            )
-        return self.url
+        return postgres_alone(self.url)
 
     def close(self) -> None:
         """Stop being a user of the bundled server; the last one stops it. Twice is harmless."""
@@ -61,6 +57,14 @@ def embedded_server(settings: Settings) -> EmbeddedPostgres:
 def parse_url(text: str) -> AnyURL:
     """The database that a URL names; ConfigurationError where it is of no known kind."""
     return MongoURL.parse(text) if MongoURL.matches(text) else DatabaseURL.parse(text)
+
+
+def postgres_alone(url: AnyURL) -> DatabaseURL:
+    """The URL, for what only PostgreSQL can do; ConfigurationError where it is another database."""
+    if isinstance(url, MongoURL):
+        remedy = "this works on PostgreSQL only"
+        raise ConfigurationError("HAULAGE_DATABASE_URL", url.masked, remedy)
+    return url
 
 
 def open_database(settings: Settings) -> Database:

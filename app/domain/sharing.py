@@ -15,6 +15,9 @@ MAX_DATASET_BYTES: Final = 64 * 1024 * 1024
 MAX_DATASET_ROWS: Final = 200_000
 MAX_DATASET_COLUMNS: Final = 1_000
 MAX_CELL_CHARACTERS: Final = 100_000
+# What every store can keep in one place: a document of MongoDB holds 16 MiB.
+MAX_DATASET_ROW_BYTES: Final = 15 * 1024 * 1024
+MAX_DATASET_HEADER_BYTES: Final = 4 * 1024 * 1024
 DATASET_PAGE_ROWS: Final = 1_000
 # Of rows that are sent as one answer; a single row may be longer.
 MAX_PAGE_BYTES: Final = 1024 * 1024

@@ -25,6 +25,8 @@ from app.domain.sharing import (
     MAX_CELL_CHARACTERS,
     MAX_DATASET_BYTES,
     MAX_DATASET_COLUMNS,
+    MAX_DATASET_HEADER_BYTES,
+    MAX_DATASET_ROW_BYTES,
     MAX_DATASET_ROWS,
     MAX_PAGE_BYTES,
     Dataset,
@@ -187,6 +189,32 @@ async def test_sizes_are_bounded(store: Store, db: DBInterface) -> None:
     with pytest.raises(InvalidJsonError):
         await db.insert_dataset("a", COLUMNS, [], sha256=SHA256, detected={"x": float("nan")})
 
+    assert await store.count_datasets() == (0, 0)
+
+
+async def test_a_row_and_a_header_have_bounds_of_their_own(store: Store, db: DBInterface) -> None:
+    cell = "x" * MAX_CELL_CHARACTERS
+    count = MAX_DATASET_ROW_BYTES // len(cell)
+    columns = [f"c{n}" for n in range(count)]
+    dataset = await db.insert_dataset("a", columns, [[cell] * count], sha256=SHA256, detected={})
+    assert await db.list_dataset_rows(dataset.id, [0, count - 1]) == [(1, [cell, cell])]
+    await db.delete_dataset(dataset.id)
+
+    with pytest.raises(TooLargeError, match="row 2 of a dataset"):
+        await db.insert_dataset(
+            "a",
+            [*columns, "one more"],
+            [["x"] * (count + 1), [cell] * (count + 1)],
+            sha256=SHA256,
+            detected={},
+        )
+    long_names = [cell] * (MAX_DATASET_HEADER_BYTES // len(cell) + 1)
+    with pytest.raises(TooLargeError, match="the columns of a dataset"):
+        await db.insert_dataset("a", long_names, [], sha256=SHA256, detected={})
+    fitting = long_names[1:]
+    dataset = await db.insert_dataset("a", fitting, [], sha256=SHA256, detected={})
+    assert list((await db.get_dataset(dataset.id)).columns) == fitting
+    await db.delete_dataset(dataset.id)
     assert await store.count_datasets() == (0, 0)
 
 

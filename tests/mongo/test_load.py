@@ -15,6 +15,7 @@ from support import mongo
 from support.mongo import Mongod
 from support.waiting import eventually
 
+from app.db.grouping import MAX_GROUP_ROWS
 from app.db.ids import new_id
 from app.db.interface import DBInterface
 from app.db.mongo import upgrading
@@ -68,6 +69,31 @@ async def test_eight_processes_claim_two_thousand_jobs_once_each(mongo_database_
     assert await db.count_running_jobs() == len(ids)
     for job_id in ids[::100]:
         assert [attempt.claim_no for attempt in await db.list_attempts(job_id)] == [1]
+    await db.close()
+
+
+# -- a queue that never empties ---------------------------------------------------------------
+
+
+async def test_submissions_without_a_pause_outlast_the_bound_of_a_single_one(
+    mongo_database_url: str,
+) -> None:
+    """More callers than a group takes: there is always somebody left for the next one."""
+    bound = 3.0
+    db = MongoJobsDB(mongo_database_url, command_timeout_seconds=bound)
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 1.5 * bound
+
+    async def submit() -> int:
+        count = 0
+        while loop.time() < end:
+            await db.insert_pending_job({"n": count})
+            count += 1
+        return count
+
+    counts = await asyncio.gather(*(submit() for _ in range(3 * MAX_GROUP_ROWS)))
+
+    assert min(counts) > 0
     await db.close()
 
 

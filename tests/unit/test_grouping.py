@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -274,3 +275,28 @@ async def test_nothing_is_left_of_many_that_come_and_go(groups: Grouping[Any, An
     assert not groups._queue
     assert not groups._unanswered
     assert groups._in_flight == 0
+
+
+_CALLER: ContextVar[str] = ContextVar("caller", default="nobody")
+
+
+async def test_a_group_runs_in_the_context_of_none_of_its_callers() -> None:
+    """Whatever they keep there, such as a driver's deadline, would pass from group to group."""
+    seen: list[str] = []
+
+    async def store(items: Sequence[str]) -> list[str]:
+        seen.append(_CALLER.get())
+        if len(items) > 1:
+            raise ValueError("one at a time")
+        return list(items)
+
+    grouping: Grouping[str, str] = Grouping(store)
+
+    async def submit(caller: str) -> None:
+        _CALLER.set(caller)
+        await grouping.submit(caller, SMALL)
+        await grouping.submit(caller, MAX_MEMBER_BYTES + 1)
+
+    await asyncio.gather(*(submit(f"caller {n}") for n in range(2 * MAX_GROUP_ROWS)))
+
+    assert set(seen) == {"nobody"}

@@ -15,7 +15,8 @@ def test_a_url_of_mongodb_is_known_by_its_scheme(text: str) -> None:
     url = parse_url(text)
 
     assert isinstance(url, MongoURL)
-    assert url.text == text.strip()
+    scheme, _, rest = text.strip().partition("://")
+    assert url.text == f"{scheme.lower()}://{rest}"
 
 
 def test_every_other_url_is_postgresql_s() -> None:
@@ -51,6 +52,53 @@ def test_a_url_that_leads_nowhere_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         MongoURL.parse(text)
     assert "HAULAGE_DATABASE_URL='mongodb://***'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("mongodb://u:secret@ss@a/b", "write special characters of a password as %XX"),
+        ("mongodb://u:secret%zz@a/b", "write special characters of a password as %XX"),
+        ("mongodb://u:secret:x@a/b", "write special characters of a password as %XX"),
+        ("mongodb://u:secret/x@a/b", "name each host as HOST or HOST:PORT"),
+        ("mongodb://:secret@,/b", "name each host"),
+        ("mongodb://a b/c", "name each host"),
+        ("mongodb://a,,b/c", "name each host"),
+        ("mongodb://a:x/c", "name each host"),
+        ("mongodb://a:1:2/c", "name each host"),
+        ("mongodb://a:0/c", "a port is a number from 1 to 65535"),
+        ("mongodb://a,b:65536/c", "a port is a number from 1 to 65535"),
+        ("mongodb+srv://a,b/c", "one name without a port"),
+        ("mongodb+srv://a:1/c", "one name without a port"),
+        ("mongodb://a/b.c", "not the name of a database"),
+        ("mongodb://a/b%20c", "not the name of a database"),
+        ("mongodb://a/" + "b" * 64, "not the name of a database"),
+        ("mongodb://u:secret@a/admin", "authSource=admin"),
+    ],
+)
+def test_a_url_that_the_driver_would_not_take_is_refused_with_a_remedy(
+    text: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        MongoURL.parse(text)
+    assert remedy in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mongodb://a",
+        "mongodb://a,b:65535/c",
+        "mongodb://[::1]:27017,127.0.0.1/c",
+        "mongodb://%2Ftmp%2Fm.sock/c",
+        "mongodb://u:p%40ss@a/" + "b" * 63,
+        "mongodb://u@a/?authSource=admin",
+        "mongodb+srv://a.example/c?w=1",
+    ],
+)
+def test_what_the_driver_takes_is_taken(text: str) -> None:
+    assert MongoURL.parse(text).text == text
 
 
 def test_what_only_postgresql_can_do_is_refused_elsewhere() -> None:

@@ -32,7 +32,8 @@ class DatasetStore(Protocol):
         Raises:
             DatasetError: a row is not as wide as the table or holds what cannot be stored, or there
                 are more than MAX_DATASET_ROWS, MAX_DATASET_COLUMNS or MAX_CELL_CHARACTERS.
-            TooLargeError: above MAX_DATASET_BYTES in all cells together, and for `detected`.
+            TooLargeError: above MAX_DATASET_BYTES in all cells together, MAX_DATASET_ROW_BYTES in
+                one row, MAX_DATASET_HEADER_BYTES in name and columns; and for `detected`.
             InvalidJsonError: `detected`, a name or a column could not come back unchanged.
         """
 

@@ -22,6 +22,7 @@ from app.db.mongo.connections import (
     Client,
     Document,
     check_cancelled,
+    close_client,
     create_client,
     noticing_cancels,
     unavailable_errors,
@@ -79,7 +80,7 @@ class MongoCalls:
         if signal is not None:
             await signal.close()
         if client is not None:
-            await client.close()
+            await close_client(client)
 
     async def ping(self) -> None:
         """See DBInterface."""
@@ -132,6 +133,20 @@ class MongoCalls:
                 check_cancelled()
             finally:
                 self._single_places.release()
+
+    @asynccontextmanager
+    async def _at_one_instant(
+        self, timeout_seconds: float | None = None
+    ) -> AsyncGenerator[Session, None]:
+        """As `_bounded`, for reads that together see no change half done.
+
+        Also for a single one of several documents: it may be answered in parts.
+        """
+        async with (
+            self._bounded(timeout_seconds),
+            self._connected().start_session(snapshot=True) as session,
+        ):
+            yield session
 
     @contextmanager
     def _within(self, timeout_seconds: float | None = None) -> Iterator[None]:

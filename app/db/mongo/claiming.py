@@ -8,11 +8,12 @@ a look at what became of it: others that came in between took theirs, and the wa
 from collections.abc import Sequence
 from typing import Final
 
+from bson import MinKey
 from pymongo import ReturnDocument
 from pymongo.errors import AutoReconnect
 
 from app.db.ids import new_id
-from app.db.mongo.calls import MongoCalls, literal
+from app.db.mongo.calls import MongoCalls, key_of, literal
 from app.db.mongo.connections import Document
 from app.db.mongo.documents import NEW_ATTEMPT, RUNNING, running_of, with_event
 from app.db.mongo.instants import NOW, instant
@@ -22,7 +23,7 @@ from app.domain.jobs import INLINE_PAYLOAD_BYTES, ClaimedJob, JobStatus, Running
 
 _ORDER: Final = [("priority", -1), ("run_at", 1), ("_id", 1)]
 # Said, not left to the planner: a plan that it has kept from a short queue sorts a long one.
-_INDEX: Final = "claim"
+_INDEX: Final = "due"
 # Twice: a primary that was lost in the middle of a claim has a successor soon.
 _TRIES: Final = 2
 
@@ -54,6 +55,7 @@ class MongoClaiming(MongoCalls):
         self, node_id: str, limit: int, pipelines: Sequence[str] | None = None
     ) -> list[ClaimedJob]:
         """See DBInterface."""
+        node_id = key_of(node_id)
         async with self._bounded():
             now = await self._claimer_s_now(node_id)
             if now is None or limit < 1:
@@ -75,7 +77,7 @@ class MongoClaiming(MongoCalls):
 
     async def count_running_jobs(self, node_id: str | None = None) -> int:
         """See DBInterface."""
-        on_node = {} if node_id is None else {"node_id": node_id}
+        on_node = {} if node_id is None else {"node_id": key_of(node_id)}
         async with self._bounded():
             return await self._collection("jobs").count_documents({"status": "running", **on_node})
 
@@ -83,12 +85,14 @@ class MongoClaiming(MongoCalls):
         """See DBInterface."""
         async with self._bounded():
             found = self._collection("jobs").find(
-                {"status": "running", "node_id": node_id}, RUNNING
+                {"status": "running", "node_id": key_of(node_id)}, RUNNING
             )
             return [running_of(job) async for job in found]
 
     async def list_lost_jobs(self, limit: int) -> list[RunningJob]:
         """See DBInterface."""
+        if limit < 1:
+            return []  # to the server none means all
         async with self._bounded():
             # In this order: a node is there before any job that it runs.
             found = await self._collection("jobs").aggregate(
@@ -119,8 +123,14 @@ class MongoClaiming(MongoCalls):
         return None if claimer is None else int(claimer["now"])
 
     async def _due(self, now: int, pipelines: Sequence[str] | None) -> Document:
-        """The filter of what may be claimed; its first condition is that of the claim's index."""
-        due: Document = {"status": "pending", "run_at": {"$lte": now}}
+        """The filter of what may be claimed."""
+        due: Document = {
+            "status": "pending",
+            # All of them, and said nevertheless: where the index's first field is not bound, the
+            # server binds none, and reads what is not due and what is another's.
+            "priority": {"$gte": MinKey()},
+            "run_at": {"$lte": now},
+        }
         if pipelines is not None:
             due["pipeline"] = {"$in": list(pipelines)}
         paused = [q["_id"] async for q in self._collection("queues").find({"is_paused": True})]
@@ -152,8 +162,10 @@ class MongoClaiming(MongoCalls):
         token = new_id()
         for tries_left in reversed(range(_TRIES)):
             try:
+                # Asked again whether they are due: meanwhile others may have had one of them, and
+                # given it back for later.
                 await jobs.update_many(
-                    {"_id": {"$in": found}, "status": "pending"}, _opening(node_id, token)
+                    {"_id": {"$in": found}, **due}, _opening(node_id, token), hint=[("_id", 1)]
                 )
                 ours = jobs.find(
                     {"_id": {"$in": found}, "status": "running", "latest.token": token},

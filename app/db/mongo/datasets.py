@@ -4,11 +4,19 @@
 
 Only what is whole exists to anybody. One transaction for all rows could last longer than the server
 lets any, so a document goes before the rows; what a process left that died in the middle, of an
-upload or of a removal, is cleared away by a later upload.
+upload or of a removal, is cleared away by a later upload or by retention.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from typing import Any, Final
 
@@ -19,21 +27,15 @@ from app.db.mongo.calls import MongoCalls, Session, key_of, made_by, unless_ther
 from app.db.mongo.connections import Document
 from app.db.mongo.instants import NOW, instant, now_plus
 from app.db.mongo.texts import text_of
+from app.db.tables import check_head, checked_rows
 from app.domain.errors import (
-    DatasetError,
+    DatabaseUnavailableError,
     DatasetInUseError,
     DatasetNotFoundError,
-    TooLargeError,
 )
-from app.domain.json_values import check_storable, dump_storable, storable_text
 from app.domain.sharing import (
     DATASET_PAGE_ROWS,
     DATASETS_OF_FILE,
-    MAX_CELL_CHARACTERS,
-    MAX_DATASET_BYTES,
-    MAX_DATASET_COLUMNS,
-    MAX_DATASET_ROWS,
-    MAX_DETECTED_BYTES,
     MAX_PAGE_BYTES,
     Dataset,
     DatasetSummary,
@@ -41,9 +43,8 @@ from app.domain.sharing import (
 )
 
 INSERT_SECONDS: Final = 300.0
+CLEAR_SECONDS: Final = 3.0
 BATCH_ROWS: Final = 1_000
-# A row is a document, and a document holds 16 MiB.
-MAX_ROW_BYTES: Final = 15 * 1024 * 1024
 # Longer than any upload may take: what is still not whole then has nobody left who writes it.
 LEFT_SECONDS: Final = 3_600.0
 
@@ -64,10 +65,7 @@ class MongoDatasets(MongoCalls):
         submitted_by: str = "",
     ) -> Dataset:
         """See DBInterface."""
-        check_storable({"name": name, "columns": list(columns)})
-        if len(columns) > MAX_DATASET_COLUMNS:
-            raise DatasetError(f"{len(columns)} columns; at most {MAX_DATASET_COLUMNS} are stored")
-        dump_storable(dict(detected), "detected", MAX_DETECTED_BYTES)
+        check_head(name, columns, detected)
         key = new_id()
         begun = {
             "name": name,
@@ -86,14 +84,17 @@ class MongoDatasets(MongoCalls):
                 await datasets.update_one(
                     {"_id": key}, unless_there(begun, {"created_at": NOW}), upsert=True
                 )
-                row_count = await self._insert_rows(key, _checked(columns, rows))
+                row_count = await self._insert_rows(key, checked_rows(columns, rows))
                 stored = await datasets.find_one_and_update(
                     {"_id": key},
                     {"$set": {"row_count": row_count, **WHOLE}},
                     return_document=ReturnDocument.AFTER,
                 )
         except BaseException:
-            await self._remove(key)
+            # Or else later, with what others left: who was told to stop has little time, and a
+            # server that is away would keep an error from being told.
+            with suppress(DatabaseUnavailableError):
+                await self._remove(key, CLEAR_SECONDS)
             raise
         return _dataset(made_by(stored))
 
@@ -111,7 +112,10 @@ class MongoDatasets(MongoCalls):
         self, limit: int, *, before_id: str | None = None
     ) -> list[DatasetSummary]:
         """See DBInterface."""
-        older = {} if before_id is None else {"_id": {"$lt": key_of(before_id)}}
+        if limit < 1:
+            return []  # to the server none means all
+        before = None if before_id is None else key_of(before_id)
+        older = {"_id": {"$lt": before}} if before else {}
         async with self._bounded():
             found = self._collection("datasets").find({**WHOLE, **older}, {"detected": 0})
             return [
@@ -136,33 +140,43 @@ class MongoDatasets(MongoCalls):
         self, dataset_id: str, positions: Sequence[int], *, after_row: int = 0
     ) -> list[tuple[int, list[str]]]:
         """See DBInterface."""
-        async with self._bounded():
-            # The server sends the cells that are wanted, and no others.
-            wanted = [{"$arrayElemAt": ["$cells", position]} for position in positions]
-            found = self._collection("dataset_rows").find(
-                {"dataset_id": key_of(dataset_id), "row_no": {"$gt": after_row}},
-                {"row_no": 1, "cells": wanted},
-            )
-            page = found.sort([("row_no", 1)]).limit(DATASET_PAGE_ROWS)
+        # The server sends the cells that are wanted, and no others.
+        wanted = [{"$arrayElemAt": ["$cells", position]} for position in positions]
+        async with self._rows_after(dataset_id, after_row, DATASET_PAGE_ROWS, wanted) as page:
             return [(row["row_no"], row["cells"]) async for row in page]
 
     async def list_dataset_json(
         self, dataset_id: str, limit: int, *, after_row: int = 0
     ) -> list[JsonRow]:
         """See DBInterface."""
+        if limit < 1:
+            return []  # to the server none means all
         page: list[JsonRow] = []
         size_bytes = 0
-        async with self._bounded():
-            found = self._collection("dataset_rows").find(
-                {"dataset_id": key_of(dataset_id), "row_no": {"$gt": after_row}}
-            )
-            async for row in found.sort([("row_no", 1)]).limit(limit):
+        async with self._rows_after(dataset_id, after_row, limit) as rows:
+            async for row in rows:
                 text = text_of(row["cells"])
                 size_bytes += len(text.encode())
                 if page and size_bytes > MAX_PAGE_BYTES:
                     break
                 page.append(JsonRow(row["row_no"], text))
         return page
+
+    @asynccontextmanager
+    async def _rows_after(
+        self, dataset_id: str, after_row: int, limit: int, wanted: Any = 1
+    ) -> AsyncGenerator[AsyncIterator[Document], None]:
+        """The next rows; none of a dataset that is being removed, or a page would have gaps."""
+        key = key_of(dataset_id)
+        async with self._at_one_instant() as session:
+            datasets = self._collection("datasets")
+            is_there = await datasets.find_one({"_id": key, **WHOLE}, {"_id": 1}, session=session)
+            found = self._collection("dataset_rows").find(
+                {"dataset_id": key if is_there else "", "row_no": {"$gt": after_row}},
+                {"row_no": 1, "cells": wanted},
+                session=session,
+            )
+            yield found.sort([("row_no", 1)]).limit(limit)
 
     async def delete_dataset(self, dataset_id: str) -> None:
         """See DBInterface."""
@@ -199,13 +213,14 @@ class MongoDatasets(MongoCalls):
             row_count += len(batch)
         return row_count
 
-    async def _remove(self, key: str) -> None:
+    async def _remove(self, key: str, timeout_seconds: float = INSERT_SECONDS) -> None:
         """Remove what is not whole: the rows, then the document that would tell of them."""
-        async with self._bounded(INSERT_SECONDS):
+        async with self._bounded(timeout_seconds):
             await self._collection("dataset_rows").delete_many({"dataset_id": key})
             await self._collection("datasets").delete_one({"_id": key, "is_whole": False})
 
     async def _clear_what_was_left(self) -> None:
+        """Remove what processes left that died in the middle."""
         async with self._bounded():
             left = self._collection("datasets").find(
                 {
@@ -229,32 +244,3 @@ def _dataset(found: Document) -> Dataset:
         sha256=found["sha256"],
         created_at=instant(found["created_at"]),
     )
-
-
-def _checked(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[list[str]]:
-    """The rows as they come, each held to the bounds."""
-    size_bytes = 0
-    for row_no, row in enumerate(rows, start=1):
-        if row_no > MAX_DATASET_ROWS:
-            raise DatasetError(f"more than {MAX_DATASET_ROWS} rows; split the file")
-        if len(row) != len(columns):
-            raise DatasetError(f"row {row_no}: {len(row)} cells under {len(columns)} columns")
-        row_bytes = 0
-        for column, cell in zip(columns, row, strict=True):
-            if len(cell) > MAX_CELL_CHARACTERS:
-                raise DatasetError(
-                    f"row {row_no}, column {column!r}: a cell of {len(cell)} characters; "
-                    f"at most {MAX_CELL_CHARACTERS}"
-                )
-            if storable_text(cell, len(cell)) != cell:
-                raise DatasetError(
-                    f"row {row_no}, column {column!r}: NUL or a lone surrogate, which cannot be "
-                    "stored"
-                )
-            row_bytes += len(cell.encode())
-        if row_bytes > MAX_ROW_BYTES:
-            raise TooLargeError(f"row {row_no} of a dataset", row_bytes, MAX_ROW_BYTES)
-        size_bytes += row_bytes
-        if size_bytes > MAX_DATASET_BYTES:
-            raise TooLargeError(f"a dataset up to row {row_no}", size_bytes, MAX_DATASET_BYTES)
-        yield list(row)

@@ -72,6 +72,8 @@ class MongoFollowing(MongoReading):
 
     async def list_lines(self, cursors: Sequence[LogCursor], limit: int) -> list[FoundLines]:
         """See DBInterface."""
+        if limit < 1:
+            return [FoundLines((), cursor.after, is_whole=True) for cursor in cursors]
         async with self._bounded(NEWS_TIMEOUT_SECONDS):
             return [await self._lines_after(cursor, limit) for cursor in cursors]
 
@@ -106,10 +108,12 @@ class MongoFollowing(MongoReading):
 
     async def list_attempts_after(self, job_id: str, claim_no: int, limit: int) -> list[Attempt]:
         """See DBInterface."""
-        return await self._attempts_after(job_id, claim_no, limit)
+        return [] if limit < 1 else await self._attempts_after(job_id, claim_no, limit)
 
     async def list_checkpoints(self, job_id: str, after: str, limit: int) -> list[Checkpoint]:
         """See DBInterface."""
+        if limit < 1:
+            return []  # to the server none means all
         async with self._bounded():
             found = self._collection("job_checkpoints").find(
                 {"job_id": key_of(job_id), "n": 0, "stage": {"$gt": storable_text(after)}},

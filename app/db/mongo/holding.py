@@ -28,9 +28,11 @@ class MongoHolding(MongoCalls):
 
     async def load_payload(self, claim: Claim) -> str:
         """See DBInterface."""
-        async with self._bounded():
-            held = await self._collection("jobs").find_one(held_by(claim), {"_id": 1})
-            pieces = await self._pieces("job_payloads", claim.job_id)
+        async with self._at_one_instant() as session:
+            held = await self._collection("jobs").find_one(
+                held_by(claim), {"_id": 1}, session=session
+            )
+            pieces = await self._pieces(session, "job_payloads", claim.job_id)
         if held is None or not pieces:
             raise LeaseLostError(claim.job_id, claim.claim_no)
         return (await unpacked(pieces)).decode()
@@ -46,7 +48,7 @@ class MongoHolding(MongoCalls):
         stage, message = literal(progress.stage), literal(progress.message)
         # A report that is repeated because its answer got lost finds its stage entered already.
         is_new = {"$and": [is_milestone, {"$ne": ["$latest.progress_stage", stage]}]}
-        held = await self._change_held(
+        events = await self._change_held(
             claim,
             [
                 {
@@ -67,7 +69,7 @@ class MongoHolding(MongoCalls):
                 }
             ],
         )
-        if held["events"] >= MAX_HELD_EVENTS:
+        if events >= MAX_HELD_EVENTS:
             await self._move_events(claim.job_id)
 
     async def append_logs(self, claim: Claim, lines: Sequence[LogLine]) -> None:
@@ -127,26 +129,32 @@ class MongoHolding(MongoCalls):
         """See DBInterface."""
         if storable_text(stage, len(stage)) != stage:
             return None  # no stage can be called so
-        async with self._bounded():
-            pieces = await self._pieces("job_checkpoints", job_id, stage=stage)
+        async with self._at_one_instant() as session:
+            pieces = await self._pieces(session, "job_checkpoints", job_id, stage=stage)
         return await unpacked(pieces) if pieces else None
 
-    async def _change_held(self, claim: Claim, update: list[Document]) -> Document:
+    async def _change_held(self, claim: Claim, update: list[Document]) -> int:
         """Change the job's document alone; returns how many events lie in it."""
         async with self._bounded():
             held = await self._collection("jobs").find_one_and_update(
                 held_by(claim),
                 update,
-                projection={"events": {"$size": "$events"}},
+                # Counted here: to a driver that asks again, since the answer got lost, the server
+                # gives the document as it keeps it for that, without a look at the projection.
+                projection={"events.id": 1},
                 return_document=ReturnDocument.AFTER,
             )
         if held is None:
             raise LeaseLostError(claim.job_id, claim.claim_no)
-        return held
+        return len(held["events"])
 
-    async def _pieces(self, collection: str, job_id: str, **more: Any) -> list[Document]:
+    async def _pieces(
+        self, session: Session, collection: str, job_id: str, **more: Any
+    ) -> list[Document]:
         """The pieces of one text in their order."""
-        found = self._collection(collection).find({"job_id": key_of(job_id), **more})
+        found = self._collection(collection).find(
+            {"job_id": key_of(job_id), **more}, session=session
+        )
         return [piece async for piece in found.sort(_IN_ORDER)]
 
     async def _move_events(self, job_id: str) -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+import pymongo
+from pymongo import UpdateOne
 from pymongo.errors import ExecutionTimeout
 
 from app.db.mongo import searching
@@ -36,6 +38,9 @@ from app.domain.managing import (
 )
 
 SEARCH_SECONDS: Final = 2.0
+# For the server to say that the time is over.
+ANSWER_SECONDS: Final = 1.0
+MAX_CLEARED: Final = 500
 _TRIES: Final = 3
 _SHOWN_CHARACTERS: Final = 500
 _MORTAL: Final = (JobStatus.PENDING, JobStatus.RUNNING)
@@ -59,8 +64,8 @@ class MongoManaging(MongoEnding):
 
     async def get_payload(self, job_id: str) -> str:
         """See DBInterface."""
-        async with self._bounded():
-            pieces = await self._pieces("job_payloads", job_key(job_id))
+        async with self._at_one_instant() as session:
+            pieces = await self._pieces(session, "job_payloads", job_key(job_id))
         if not pieces:
             raise await self._missing(job_id)
         return (await unpacked(pieces)).decode()
@@ -77,7 +82,7 @@ class MongoManaging(MongoEnding):
         self, wanted: JobFilter, limit: int, before: str | None, *, without_wish: bool = False
     ) -> JobPage:
         _check(wanted)
-        cursor = None if before is None else key_of(before)
+        cursor = None if before is None else key_of(before) or None
         stages = searching.page(wanted, limit, cursor, without_wish=without_wish)
         async with self._searching() as session:
             rows = await self._found(stages, session)
@@ -101,16 +106,21 @@ class MongoManaging(MongoEnding):
     @asynccontextmanager
     async def _searching(self) -> AsyncIterator[Session]:
         """A snapshot to search, so that the edge is the page's; the server ends it in time."""
-        client = self._connected()
-        async with self._bounded(SEARCH_SECONDS):
+        patience = SEARCH_SECONDS + ANSWER_SECONDS
+        async with self._at_one_instant(patience) as session:
             try:
-                async with client.start_session(snapshot=True) as session:
-                    yield session
+                # Not the driver's own bound: it would be the server's as well, and whether that one
+                # has said so before the driver hangs up is a matter of luck.
+                with pymongo.timeout(None):
+                    async with asyncio.timeout(patience):
+                        yield session
             except ExecutionTimeout:
                 raise SearchTooLongError(SEARCH_SECONDS) from None
 
     async def _found(self, stages: list[Document], session: Session) -> list[Document]:
-        found = await self._collection("jobs").aggregate(stages, session=session)
+        found = await self._collection("jobs").aggregate(
+            stages, session=session, maxTimeMS=max(1, int(SEARCH_SECONDS * 1_000))
+        )
         return [row async for row in found]
 
     # -- acting on jobs -----------------------------------------------------------------------
@@ -119,7 +129,8 @@ class MongoManaging(MongoEnding):
         """See DBInterface."""
         key = job_key(job_id)
         for _ in range(_TRIES):
-            if await self._in_transaction(lambda session: self._delete_jobs([key], session)):
+            if gone := await self._in_transaction(lambda s: self._delete_jobs([key], s)):
+                await self._clear_away(gone)
                 return
             status = await self._get_status(job_id)
             if not status.is_terminal:
@@ -191,24 +202,41 @@ class MongoManaging(MongoEnding):
             self._request_wake_up(WakeUp.JOBS)
         return revived, violated
 
-    async def _delete_jobs(self, keys: Iterable[str], session: Session) -> int:
-        """Remove those that have ended with everything that belongs to them; says how many."""
+    async def _delete_jobs(self, keys: Iterable[str], session: Session) -> list[str]:
+        """Remove those that have ended and say which; what belongs to them is to be cleared away.
+
+        Not in the same transaction: the logs alone of one job may have more lines than any server
+        keeps in its cache for one. Their tombstones say that something is left.
+        """
         jobs = self._collection("jobs")
         ended = {
             "_id": {"$in": list(keys)},
             "status": {"$in": [status.value for status in TERMINAL_STATUSES]},
         }
         gone = [job["_id"] async for job in jobs.find(ended, {"_id": 1}, session=session)]
-        if not gone:
-            return 0
-        await jobs.delete_many({"_id": {"$in": gone}}, session=session)
-        for name in BELONGINGS:
-            await self._collection(name).delete_many({"job_id": {"$in": gone}}, session=session)
-        for key in gone:
-            await self._collection("deleted_jobs").update_one(
-                {"_id": key}, [{"$set": {"deleted_at": NOW}}], upsert=True, session=session
+        if gone:
+            await jobs.delete_many({"_id": {"$in": gone}}, session=session)
+            tombstone = [{"$set": {"deleted_at": NOW, "is_left": True}}]
+            await self._collection("deleted_jobs").bulk_write(
+                [UpdateOne({"_id": key}, tombstone, upsert=True) for key in gone], session=session
             )
-        return len(gone)
+        return gone
+
+    async def _clear_away(self, gone: Sequence[str] | None = None) -> None:
+        """Remove what deleted jobs have left: these, or those of processes that died meanwhile.
+
+        What is removed stays so where the time is over, and the next call goes on from there.
+        """
+        async with self._bounded():
+            tombstones = self._collection("deleted_jobs")
+            if gone is None:
+                left = tombstones.find({"is_left": True}, {"_id": 1}).limit(MAX_CLEARED)
+                gone = [tombstone["_id"] async for tombstone in left]
+            if not gone:
+                return
+            for name in BELONGINGS:
+                await self._collection(name).delete_many({"job_id": {"$in": gone}})
+            await tombstones.update_many({"_id": {"$in": gone}}, {"$unset": {"is_left": ""}})
 
 
 def _check(wanted: JobFilter) -> None:

@@ -1,8 +1,9 @@
 """Nodes and their leases in MongoDB: one document a boot of a scheduler, by the server's clock."""
 
 from typing import Final
+from uuid import UUID
 
-from app.db.mongo.calls import MongoCalls, unless_there
+from app.db.mongo.calls import MongoCalls, key_of, unless_there
 from app.db.mongo.connections import Document
 from app.db.mongo.instants import NOW, span
 from app.domain.jobs import NodeInfo
@@ -35,7 +36,7 @@ class MongoNodes(MongoCalls):
         }
         async with self._bounded():
             await self._collection("nodes").update_one(
-                {"_id": node.id},
+                {"_id": str(UUID(node.id))},
                 unless_there(made, {"created_at": NOW, "heartbeat_at": NOW}),
                 upsert=True,
             )
@@ -44,7 +45,7 @@ class MongoNodes(MongoCalls):
         """See DBInterface."""
         async with self._bounded():
             renewed = await self._collection("nodes").update_one(
-                {"_id": node_id, **ALIVE}, [{"$set": {"heartbeat_at": NOW}}]
+                {"_id": key_of(node_id), **ALIVE}, [{"$set": {"heartbeat_at": NOW}}]
             )
         return bool(renewed.matched_count)
 
@@ -52,12 +53,12 @@ class MongoNodes(MongoCalls):
         """See DBInterface."""
         async with self._bounded():
             await self._collection("nodes").update_one(
-                {"_id": node_id, "state": "active"}, {"$set": {"state": "draining"}}
+                {"_id": key_of(node_id), "state": "active"}, {"$set": {"state": "draining"}}
             )
 
     async def deregister_node(self, node_id: str) -> None:
         """See DBInterface."""
         async with self._bounded():
             await self._collection("nodes").update_one(
-                {"_id": node_id}, [{"$set": {"state": "stopped", "stopped_at": NOW}}]
+                {"_id": key_of(node_id)}, [{"$set": {"state": "stopped", "stopped_at": NOW}}]
             )

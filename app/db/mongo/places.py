@@ -22,11 +22,13 @@ class MongoPlaces(MongoNodes):
     async def list_queues(self, limit: int, after: str = "") -> list[QueueState]:
         """See DBInterface."""
         check_storable({"after": after})
+        if limit < 1:
+            return []  # to the server none means all
         async with self._bounded():
             paused = {q["_id"]: q["is_paused"] async for q in self._paused_after(after, limit)}
-            waiting = await self._queues_after(after, "pending")
-            busy = await self._queues_after(after, "running")
-            names = sorted(paused.keys() | waiting.keys() | busy.keys())[:limit]
+            waiting = await self._waiting_after(after, limit)
+            busy = await self._busy_after(after)
+            names = sorted(paused.keys() | waiting | busy.keys())[:limit]
             return [
                 _queue(
                     name,
@@ -41,11 +43,27 @@ class MongoPlaces(MongoNodes):
         found = self._collection("queues").find({"_id": {"$gt": after}})
         return found.sort([("_id", 1)]).limit(limit)
 
-    async def _queues_after(self, after: str, status: str) -> dict[str, int]:
-        """How many jobs in a status each queue after this one has."""
+    async def _waiting_after(self, after: str, limit: int) -> set[str]:
+        """The next queues after this one where something waits, one step of the index each."""
+        names: set[str] = set()
+        while len(names) < limit:
+            found = await self._collection("jobs").find_one(
+                {"status": "pending", "queue": {"$gt": after}},
+                {"queue": 1},
+                sort=[("queue", 1)],
+                hint="queue",
+            )
+            if found is None:
+                break
+            after = found["queue"]
+            names.add(after)
+        return names
+
+    async def _busy_after(self, after: str) -> dict[str, int]:
+        """How many jobs run of each queue after this one."""
         groups = await self._collection("jobs").aggregate(
             [
-                {"$match": {"status": status, "queue": {"$gt": after}}},
+                {"$match": {"status": "running", "queue": {"$gt": after}}},
                 {"$group": {"_id": "$queue", "n": {"$sum": 1}}},
             ]
         )
@@ -128,6 +146,8 @@ class MongoPlaces(MongoNodes):
 
     async def _nodes(self, which: Document, limit: int) -> list[NodeState]:
         """Nodes: those that live first, the newest of both kinds first."""
+        if limit < 1:
+            return []  # to the server none means all
         async with self._bounded():
             busy = await self._collection("jobs").aggregate(
                 [

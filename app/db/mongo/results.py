@@ -50,10 +50,12 @@ class MongoResults(MongoHolding):
     async def get_result_state(self, job_id: str) -> ResultState:
         """See DBInterface."""
         key = job_key(job_id)
-        async with self._bounded():
-            job = await self._collection("jobs").find_one({"_id": key}, {"status": 1})
+        async with self._at_one_instant() as session:
+            job = await self._collection("jobs").find_one(
+                {"_id": key}, {"status": 1}, session=session
+            )
             piece = await self._collection("job_results").find_one(
-                {"job_id": key, "n": 0}, {"claim_no": 1}
+                {"job_id": key, "n": 0}, {"claim_no": 1}, session=session
             )
         if job is None:
             raise await self._missing(job_id)
@@ -79,11 +81,11 @@ class MongoResults(MongoHolding):
 
     async def _result(self, job_id: str) -> bytes | None:
         key = key_of(job_id)
-        async with self._bounded():
+        async with self._at_one_instant() as session:
             job = await self._collection("jobs").find_one(
-                {"_id": key, "status": JobStatus.COMPLETED.value}, {"_id": 1}
+                {"_id": key, "status": JobStatus.COMPLETED.value}, {"_id": 1}, session=session
             )
-            pieces = [] if job is None else await self._pieces("job_results", key)
+            pieces = [] if job is None else await self._pieces(session, "job_results", key)
         return await unpacked(pieces) if pieces else None
 
     async def _cut(

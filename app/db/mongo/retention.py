@@ -1,8 +1,7 @@
 """Letting go of what is done with, in MongoDB: small batches, the oldest first.
 
 One process at a time has its turn: each changes the same document in its transaction, and whoever
-meets another one there is told that nothing was removed. So is a process that meets a document in
-somebody else's hands; its next turn comes soon.
+meets another one there is told that nothing was removed.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,6 +21,10 @@ from app.domain.jobs import JobStatus
 _TURN: Final = "retention"
 _TURNS: Final = {"$ifNull": ["$turns", 0]}
 _WRITE_CONFLICT: Final = 112
+_NO_MORE: Final[Document] = {}
+
+# Removes at most so many things in a transaction, told the server's clock; says how many.
+_Work = Callable[[Session, int, int], Awaitable[int]]
 
 
 class MongoRetention(MongoManaging, MongoDatasets):
@@ -29,19 +32,26 @@ class MongoRetention(MongoManaging, MongoDatasets):
 
     async def prune_jobs(self, status: JobStatus, age_seconds: float, limit: int) -> int:
         """See DBInterface."""
+        gone: list[str] = []
 
-        async def prune(session: Session, now: int) -> int:
+        async def prune(session: Session, now: int, limit: int) -> int:
             old = {"status": status.value, "finished_at": _before(now, age_seconds)}
             keys = await self._oldest("jobs", old, "finished_at", limit, session)
-            return await self._delete_jobs(keys, session)
+            gone[:] = await self._delete_jobs(keys, session)
+            return len(gone)
 
-        return await self._in_turn(prune)
+        await self._clear_away()
+        pruned = await self._in_turn(limit, prune)
+        if pruned:
+            await self._clear_away(gone)
+        return pruned
 
     async def prune_datasets(self, age_seconds: float, limit: int) -> int:
         """See DBInterface."""
         gone: list[str] = []
+        await self._clear_what_was_left()
 
-        async def prune(session: Session, now: int) -> int:
+        async def prune(session: Session, now: int, limit: int) -> int:
             found = await self._collection("datasets").aggregate(
                 [
                     {"$match": {"is_whole": True, "created_at": _before(now, age_seconds)}},
@@ -60,7 +70,7 @@ class MongoRetention(MongoManaging, MongoDatasets):
             )
             return len(gone)
 
-        pruned = await self._in_turn(prune)
+        pruned = await self._in_turn(limit, prune)
         if pruned:
             for key in gone:
                 await self._remove(key)
@@ -72,12 +82,13 @@ class MongoRetention(MongoManaging, MongoDatasets):
 
     async def prune_tombstones(self, age_seconds: float, limit: int) -> int:
         """See DBInterface."""
-        return await self._prune("deleted_jobs", "deleted_at", age_seconds, limit)
+        done = {"is_left": {"$ne": True}}
+        return await self._prune("deleted_jobs", "deleted_at", age_seconds, limit, done)
 
     async def prune_nodes(self, age_seconds: float, limit: int) -> int:
         """See DBInterface."""
 
-        async def prune(session: Session, now: int) -> int:
+        async def prune(session: Session, now: int, limit: int) -> int:
             is_stopped = {"$eq": ["$state", "stopped"]}
             end = {"$cond": [is_stopped, "$stopped_at", {"$add": ["$heartbeat_at", "$lease"]}]}
             found = await self._collection("nodes").aggregate(
@@ -105,15 +116,22 @@ class MongoRetention(MongoManaging, MongoDatasets):
             keys = [node["_id"] async for node in found]
             return await self._delete("nodes", keys, session)
 
-        return await self._in_turn(prune)
+        return await self._in_turn(limit, prune)
 
-    async def _prune(self, collection: str, field: str, age_seconds: float, limit: int) -> int:
-        async def prune(session: Session, now: int) -> int:
-            old = {field: _before(now, age_seconds)}
+    async def _prune(
+        self,
+        collection: str,
+        field: str,
+        age_seconds: float,
+        limit: int,
+        more: Document = _NO_MORE,
+    ) -> int:
+        async def prune(session: Session, now: int, limit: int) -> int:
+            old = {field: _before(now, age_seconds), **more}
             keys = await self._oldest(collection, old, field, limit, session)
             return await self._delete(collection, keys, session)
 
-        return await self._in_turn(prune)
+        return await self._in_turn(limit, prune)
 
     async def _oldest(
         self, collection: str, wanted: Document, field: str, limit: int, session: Session
@@ -127,27 +145,42 @@ class MongoRetention(MongoManaging, MongoDatasets):
         )
         return gone.deleted_count
 
-    async def _in_turn(self, work: Callable[[Session, int], Awaitable[int]]) -> int:
-        """What `work` says, told the server's clock; 0 where somebody else is in the way."""
-        client = self._connected()
+    async def _in_turn(self, limit: int, work: _Work) -> int:
+        """What `work` has removed; 0 where somebody else has the turn.
+
+        A conflict says that somebody holds one of the things, or that they are more than the server
+        can take at once: either way there are others, so it goes on with fewer.
+        """
         with self._within():
-            async with self._transaction_places, client.start_session() as session:
-                try:
-                    await session.start_transaction(ReadConcern("snapshot"))
-                    turn = await self._collection("schema").find_one_and_update(
-                        {"_id": _TURN},
-                        [{"$set": {"taken_at": NOW, "turns": {"$add": [_TURNS, 1]}}}],
-                        upsert=True,
-                        return_document=ReturnDocument.AFTER,
-                        session=session,
-                    )
-                    done = await work(session, int(made_by(turn)["taken_at"]))
-                    await session.commit_transaction()
-                except OperationFailure as error:
-                    # Leaving the session ends what is left of the transaction.
-                    if error.code != _WRITE_CONFLICT:
-                        raise
-                    return 0
+            while limit > 0:
+                done = await self._try_turn(limit, work)
+                if done is not None:
+                    return done
+                limit //= 2
+        return 0
+
+    async def _try_turn(self, limit: int, work: _Work) -> int | None:
+        """As `_in_turn`, None after a conflict about one of the things."""
+        is_ours = False
+        client = self._connected()
+        async with self._transaction_places, client.start_session() as session:
+            try:
+                await session.start_transaction(ReadConcern("snapshot"))
+                turn = await self._collection("schema").find_one_and_update(
+                    {"_id": _TURN},
+                    [{"$set": {"taken_at": NOW, "turns": {"$add": [_TURNS, 1]}}}],
+                    upsert=True,
+                    return_document=ReturnDocument.AFTER,
+                    session=session,
+                )
+                is_ours = True
+                done = await work(session, int(made_by(turn)["taken_at"]), limit)
+                await session.commit_transaction()
+            except OperationFailure as error:
+                # Leaving the session ends what is left of the transaction.
+                if error.code != _WRITE_CONFLICT:
+                    raise
+                return None if is_ours else 0
         return done
 
 

@@ -10,6 +10,8 @@ sent on PostgreSQL. Polling runs underneath, so a deaf watcher costs latency and
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from contextvars import Context, copy_context
 from typing import Final
 
 import pymongo
@@ -17,10 +19,12 @@ from pymongo.asynchronous.change_stream import AsyncChangeStream
 from pymongo.errors import PyMongoError
 
 from app.db.mongo.connections import (
+    CLOSE_SECONDS,
     COMMAND_TIMEOUT_SECONDS,
     DEFAULT_DATABASE,
     Client,
     Document,
+    close_client,
     create_client,
     describe,
 )
@@ -61,8 +65,11 @@ class WakeUpWatcher:
             client = create_client(self._url, "haulage-watcher", 1, COMMAND_TIMEOUT_SECONDS)
             try:
                 signals = client.get_default_database(DEFAULT_DATABASE)[SIGNALS]
-                async with await signals.watch(
-                    [{"$project": {"documentKey": 1}}], max_await_time_ms=int(AWAIT_SECONDS * 1_000)
+                async with _closing(
+                    await signals.watch(
+                        [{"$project": {"documentKey": 1}}],
+                        max_await_time_ms=int(AWAIT_SECONDS * 1_000),
+                    )
                 ) as stream:
                     self.is_connected = True
                     self._telemetry.emit("listener.connected", channels=",".join(_KINDS))
@@ -74,10 +81,22 @@ class WakeUpWatcher:
                 reason = describe(error)
             finally:
                 self.is_connected = False
-                await client.close()
+                await close_client(client)
             self._telemetry.emit("listener.disconnected", reason=reason)
             failures = 1 if time.monotonic() - began > STEADY_SECONDS else failures + 1
             await asyncio.sleep(retry_delay_seconds(failures, max_seconds=RECONNECT_CAP_SECONDS))
+
+
+@asynccontextmanager
+async def _closing(
+    stream: "AsyncChangeStream[Document]",
+) -> AsyncGenerator["AsyncChangeStream[Document]", None]:
+    """The stream, closed afterwards with a bound of its own: its own way out has none."""
+    try:
+        yield stream
+    finally:
+        with pymongo.timeout(CLOSE_SECONDS):
+            await stream.close()
 
 
 async def _burst(stream: "AsyncChangeStream[Document]") -> WakeUp:
@@ -86,9 +105,22 @@ async def _burst(stream: "AsyncChangeStream[Document]") -> WakeUp:
     The driver resumes the stream by itself where a connection breaks or a primary is lost.
     """
     # Not the driver's own time-out, under which it may lose a cancel (see `noticing_cancels`).
-    async with asyncio.timeout(AWAIT_SECONDS + COMMAND_TIMEOUT_SECONDS):
-        change = await stream.try_next()
-    return WakeUp(0) if change is None else _KINDS.get(change["documentKey"]["_id"], WakeUp(0))
+    context = copy_context()
+    asking = asyncio.create_task(stream.try_next(), name="haulage-signals", context=context)
+    try:
+        await asyncio.wait({asking}, timeout=AWAIT_SECONDS + COMMAND_TIMEOUT_SECONDS)
+    finally:
+        if not asking.done():
+            # A driver that is cancelled tells the server first, for as long as that takes: from
+            # here on not for long.
+            context.run(pymongo.timeout(CLOSE_SECONDS).__enter__)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+    if asking.cancelled():
+        raise TimeoutError
+    # What ends the stream, such as a collection that is dropped, is about no document.
+    document = (asking.result() or {}).get("documentKey", {})
+    return _KINDS.get(document.get("_id"), WakeUp(0))
 
 
 class DebouncedSignal:
@@ -107,7 +139,10 @@ class DebouncedSignal:
         """Have schedulers woken soon; returns at once."""
         self._wanted |= wake_up
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._send_wanted(), name="haulage-signal")
+            # Not in its caller's context, with that one's deadline: it works for others, too.
+            self._task = asyncio.create_task(
+                self._send_wanted(), name="haulage-signal", context=Context()
+            )
 
     async def close(self) -> None:
         """Send what is wished for, within a moment, and give the connection back."""
@@ -115,7 +150,7 @@ class DebouncedSignal:
             await asyncio.wait({self._task}, timeout=FLUSH_SECONDS)
             self._task.cancel()
             await asyncio.wait({self._task})
-        await self._client.close()
+        await close_client(self._client)
 
     async def _send_wanted(self) -> None:
         signals = self._client.get_default_database(DEFAULT_DATABASE)[SIGNALS]

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 from pymongo import UpdateOne
 
@@ -323,7 +324,7 @@ class MongoSubmitting(MongoCalls):
         key = options.idempotency_key
         given = options.run_at
         return _Row(
-            id=options.job_id or new_id(),
+            id=new_id() if options.job_id is None else str(UUID(options.job_id)),
             document={
                 **new_job(options, self._default_pipeline),
                 "payload_bytes": sum(len(piece["data"]) for piece in pieces),

@@ -12,7 +12,13 @@ import pymongo
 from pymongo.database import Database
 from pymongo.errors import CollectionInvalid, OperationFailure
 
-from app.db.mongo.connections import DEFAULT_DATABASE, Document, unavailable_errors
+from app.db.mongo.connections import (
+    DEFAULT_DATABASE,
+    DURABLE,
+    Document,
+    taking,
+    unavailable_errors,
+)
 from app.db.mongo.indexes import INDEXES, REVISION, SCHEMA_ID
 from app.domain.errors import DatabaseUnavailableError
 
@@ -85,19 +91,15 @@ def differences(url: str) -> str | None:
 
 @contextmanager
 def _database(url: str, timeout_seconds: float) -> Iterator[Database[Document]]:
-    with (
-        unavailable_errors(),
-        pymongo.timeout(timeout_seconds),
-        pymongo.MongoClient[Document](
+    with taking(url):
+        opened = pymongo.MongoClient[Document](
             url,
             appname="haulage-upgrade",
+            minPoolSize=0,
             serverSelectionTimeoutMS=CONNECT_SECONDS * 1_000,
-            w="majority",
-            journal=True,
-            readConcernLevel="majority",
-            readPreference="primary",
-        ) as client,
-    ):
+            **DURABLE,
+        )
+    with unavailable_errors(), pymongo.timeout(timeout_seconds), opened as client:
         yield client.get_default_database(DEFAULT_DATABASE)
 
 

@@ -61,32 +61,45 @@ class MongoWebhooks(MongoCalls):
     async def enable_webhook(self, webhook_id: str) -> bool:
         """See WebhookStore."""
         async with self._bounded():
+            found = await self._collection("webhooks").find_one(
+                {"_id": key_of(webhook_id)}, {"is_active": 1, "disabled_reason": 1, "now": NOW}
+            )
+            if found is None:
+                return False
+            if not found["is_active"]:
+                # What a process has left that died while it switched the endpoint off.
+                await self._give_up(found["_id"], found["disabled_reason"], found["now"])
             enabled = await self._collection("webhooks").update_one(
-                {"_id": key_of(webhook_id)},
-                {"$set": {"is_active": True, "disabled_reason": None}},
+                {"_id": found["_id"]}, {"$set": {"is_active": True, "disabled_reason": None}}
             )
         return bool(enabled.matched_count)
 
     async def disable_webhook(self, webhook_id: str, reason: str) -> bool:
         """See WebhookStore."""
-        key = key_of(webhook_id)
-
-        async def disable(session: Session) -> bool:
-            disabled = await self._collection("webhooks").update_one(
-                {"_id": key},
-                {"$set": {"is_active": False, "disabled_reason": reason}},
-                session=session,
+        async with self._bounded():
+            disabled = await self._collection("webhooks").find_one_and_update(
+                {"_id": key_of(webhook_id)},
+                [{"$set": {"is_active": False, "disabled_reason": literal(reason)}}],
+                projection={"_id": 1},
             )
+            if disabled is None:
+                return False
             # Whoever enables it replays what is still of interest, instead of being flooded with
             # what has grown old.
-            await self._collection("webhook_deliveries").update_many(
-                {"webhook_id": key, "status": "pending"},
-                {"$set": {"status": "failed", "last_error": reason}},
-                session=session,
-            )
-            return bool(disabled.matched_count)
+            await self._give_up(disabled["_id"], reason)
+        return True
 
-        return await self._in_transaction(disable)
+    async def _give_up(self, webhook_id: str, reason: str, until: int | None = None) -> None:
+        """End what is pending for an endpoint that is switched off.
+
+        In no transaction: there may be more than a server takes in one, and nobody is told of any
+        of it meanwhile.
+        """
+        made = {} if until is None else {"created_at": {"$lte": until}}
+        await self._collection("webhook_deliveries").update_many(
+            {"webhook_id": webhook_id, "status": "pending", **made},
+            {"$set": {"status": "failed", "last_error": reason}},
+        )
 
     async def rotate_secret(
         self, webhook_id: str, secret: str, old_valid_seconds: float
@@ -107,20 +120,18 @@ class MongoWebhooks(MongoCalls):
     async def delete_webhook(self, webhook_id: str) -> bool:
         """See WebhookStore."""
         key = key_of(webhook_id)
-
-        async def delete(session: Session) -> bool:
-            gone = await self._collection("webhooks").delete_one({"_id": key}, session=session)
-            await self._collection("webhook_deliveries").delete_many(
-                {"webhook_id": key}, session=session
-            )
-            return bool(gone.deleted_count)
-
-        return await self._in_transaction(delete)
+        async with self._bounded():
+            gone = await self._collection("webhooks").delete_one({"_id": key})
+            # Those that are left where this ends here are sent to nobody, and go with their jobs.
+            await self._collection("webhook_deliveries").delete_many({"webhook_id": key})
+        return bool(gone.deleted_count)
 
     async def list_deliveries(
         self, webhook_id: str, limit: int, before: tuple[datetime, str] | None = None
     ) -> list[Delivery]:
         """See WebhookStore."""
+        if limit < 1:
+            return []  # to the server none means all
         wanted: Document = {"webhook_id": key_of(webhook_id)}
         if before is not None:
             made, last = micros(before[0]), before[1]

@@ -5,7 +5,7 @@ itself, so that a large file needs no longer one.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 from uuid import UUID
@@ -15,21 +15,14 @@ import asyncpg
 from app.db.ids import as_uuid, new_id
 from app.db.postgres.calls import PostgresCalls
 from app.db.postgres.statements import STATEMENTS
+from app.db.tables import check_head, checked_rows
 from app.domain.errors import (
-    DatasetError,
     DatasetInUseError,
     DatasetNotFoundError,
-    TooLargeError,
 )
-from app.domain.json_values import check_storable, dump_storable, storable_text
 from app.domain.sharing import (
     DATASET_PAGE_ROWS,
     DATASETS_OF_FILE,
-    MAX_CELL_CHARACTERS,
-    MAX_DATASET_BYTES,
-    MAX_DATASET_COLUMNS,
-    MAX_DATASET_ROWS,
-    MAX_DETECTED_BYTES,
     MAX_PAGE_BYTES,
     Dataset,
     DatasetSummary,
@@ -54,12 +47,9 @@ class PostgresDatasets(PostgresCalls):
         submitted_by: str = "",
     ) -> Dataset:
         """See DBInterface."""
-        check_storable({"name": name, "columns": list(columns)})
-        if len(columns) > MAX_DATASET_COLUMNS:
-            raise DatasetError(f"{len(columns)} columns; at most {MAX_DATASET_COLUMNS} are stored")
-        found = dump_storable(dict(detected), "detected", MAX_DETECTED_BYTES)
+        found = check_head(name, columns, detected)
         key = UUID(new_id())
-        checked = _checked(columns, rows)
+        checked = checked_rows(columns, rows)
         row_count = 0
         async with self._borrowed(INSERT_SECONDS) as connection:
             try:
@@ -152,28 +142,3 @@ def _dataset(row: asyncpg.Record) -> Dataset:
         sha256=row["sha256"],
         created_at=row["created_at"],
     )
-
-
-def _checked(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[list[str]]:
-    """The rows as they come, each held to the bounds."""
-    size_bytes = 0
-    for row_no, row in enumerate(rows, start=1):
-        if row_no > MAX_DATASET_ROWS:
-            raise DatasetError(f"more than {MAX_DATASET_ROWS} rows; split the file")
-        if len(row) != len(columns):
-            raise DatasetError(f"row {row_no}: {len(row)} cells under {len(columns)} columns")
-        for column, cell in zip(columns, row, strict=True):
-            if len(cell) > MAX_CELL_CHARACTERS:
-                raise DatasetError(
-                    f"row {row_no}, column {column!r}: a cell of {len(cell)} characters; "
-                    f"at most {MAX_CELL_CHARACTERS}"
-                )
-            if storable_text(cell, len(cell)) != cell:
-                raise DatasetError(
-                    f"row {row_no}, column {column!r}: NUL or a lone surrogate, which cannot be "
-                    "stored"
-                )
-            size_bytes += len(cell.encode())
-        if size_bytes > MAX_DATASET_BYTES:
-            raise TooLargeError(f"a dataset up to row {row_no}", size_bytes, MAX_DATASET_BYTES)
-        yield list(row)
