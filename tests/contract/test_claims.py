@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 from contract.steps import RAISED, claimed, complete, new_job, new_node
-from contract.stores import PAUSED_QUEUES, ROW_LOCKS, Store
+from contract.stores import PASSING_OVER, PAUSED_QUEUES, Store
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
@@ -283,7 +283,7 @@ async def test_claimers_share_the_queue_when_they_start_together(store: Store) -
     assert sorted(ids + [job.id for job in rest]) == waiting
 
 
-@pytest.mark.needs(ROW_LOCKS)
+@pytest.mark.needs(PASSING_OVER)
 async def test_a_held_job_is_passed_over_without_waiting(store: Store, db: DBInterface) -> None:
     node = await new_node(db)
     head, following = await new_job(db), await new_job(db)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from contract.steps import CALL, RAISED, claimed, complete, new_job, new_node
-from contract.stores import ROW_LOCKS, Store
+from contract.stores import PASSING_OVER, Store
 
 from app.db.interface import DBInterface
 from app.domain.errors import DatasetNotFoundError, JobDeletedError, JobNotFoundError
@@ -85,7 +85,7 @@ async def test_a_batch_is_as_large_as_was_said_and_takes_the_oldest(
     assert await db.prune_jobs(JobStatus.COMPLETED, WEEK, 2) == 0
 
 
-@pytest.mark.needs(ROW_LOCKS)
+@pytest.mark.needs(PASSING_OVER)
 async def test_what_somebody_holds_is_passed_over_without_waiting(
     store: Store, db: DBInterface
 ) -> None:
