@@ -10,7 +10,7 @@ all that it meets, is the adapter's and the server's own.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from pymongo.errors import PyMongoError
 
@@ -25,7 +25,10 @@ _staged_call: ContextVar["StagedCall | None"] = ContextVar("staged_call", defaul
 class StagedCall:
     """A call whose transactions stop on their way; a single update never does.
 
+    Whatever is not over at the block's end is cancelled.
+
     Attributes:
+        may_begin: until then nothing of it happens.
         has_met: a conflict with somebody else's transaction has ended its try.
         may_repeat: until then it makes no other try.
         has_written: all but the commit is done, in a transaction that is open.
@@ -33,18 +36,32 @@ class StagedCall:
     """
 
     def __init__(self, call: Coroutine[Any, Any, Any]) -> None:
+        self.may_begin = asyncio.Event()
         self.has_met = asyncio.Event()
         self.may_repeat = asyncio.Event()
         self.has_written = asyncio.Event()
         self.may_commit = asyncio.Event()
-        token = _staged_call.set(self)
-        self.task: asyncio.Task[Any] = asyncio.create_task(call)
-        _staged_call.reset(token)
+        self._call = call
+        self.task: asyncio.Task[Any] = asyncio.create_task(self._run())
 
-    def let_go(self) -> None:
-        """From here on nothing stops it."""
+    async def _run(self) -> Any:
+        await self.may_begin.wait()
+        _staged_call.set(self)  # of this task alone
+        return await self._call
+
+    async def until_over(self) -> None:
+        """Let it go on, and return when it has come to whatever end."""
         self.may_repeat.set()
         self.may_commit.set()
+        await asyncio.wait([self.task])
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.task.cancel()
+        await asyncio.wait([self.task])
+        self._call.close()
 
 
 class StagedMongoJobsDB(MongoJobsDB):

@@ -128,37 +128,36 @@ class MongoStore:
     async def in_turn(
         self, job_id: str, first: Coroutine[Any, Any, Any], second: Coroutine[Any, Any, Any]
     ) -> tuple[Any, Any]:
-        async with self.holding(job_id):
-            one = StagedCall(first)
-            await self._until_blocked(one, 1)
-            is_single = not one.has_met.is_set()
-            if is_single:
-                two = StagedCall(second)
-                await eventually(_is_set(two.has_met), "a transaction that met the held job")
-        if not is_single:
-            # Now it is the first one that holds the job.
-            one.may_repeat.set()
-            await eventually(_is_set(one.has_written), "the first call before its commit")
-            two = StagedCall(second)
-            await self._until_blocked(two, 1)
-        one.let_go()
-        await asyncio.wait([one.task])
-        two.let_go()
-        answers: tuple[Any, Any] = await asyncio.gather(one.task, two.task, return_exceptions=True)
-        return answers
+        async with StagedCall(first) as one, StagedCall(second) as two:
+            async with self.holding(job_id):
+                one.may_begin.set()
+                await self._until_blocked(one, 1)
+                is_single = not one.has_met.is_set()
+                if is_single:
+                    # Of two that wait in the server nobody knows the order: this is a transaction.
+                    two.may_begin.set()
+                    await eventually(_is_set(two.has_met), "a transaction that met the held job")
+            if not is_single:
+                # Now it is the first one that holds the job.
+                one.may_repeat.set()
+                await eventually(_is_set(one.has_written), "the first call before its commit")
+                two.may_begin.set()
+                await self._until_blocked(two, 1)
+            await one.until_over()
+            await two.until_over()
+            answers = await asyncio.gather(one.task, two.task, return_exceptions=True)
+            return answers[0], answers[1]
 
     @asynccontextmanager
     async def uncommitted(
         self, call: Coroutine[Any, Any, _Answer]
     ) -> AsyncIterator["asyncio.Task[_Answer]"]:
         """A call whose transaction has done everything, and commits at the block's end."""
-        staged = StagedCall(call)
-        try:
+        async with StagedCall(call) as staged:
+            staged.may_begin.set()
             await eventually(_is_set(staged.has_written), "a call before its commit")
             yield staged.task
-        finally:
-            staged.let_go()
-            await asyncio.wait([staged.task])
+            await staged.until_over()
 
     async def _until_blocked(self, call: StagedCall, updates: int) -> None:
         """Return once the call waits, in a transaction or as the last of so many updates."""

@@ -247,8 +247,8 @@ class PostgresStore:
             await self.until_blocked(1)
             two = asyncio.create_task(second)
             await self.until_blocked(2)
-        answers: tuple[Any, Any] = await asyncio.gather(one, two, return_exceptions=True)
-        return answers
+        answers = await asyncio.gather(one, two, return_exceptions=True)
+        return answers[0], answers[1]
 
     @asynccontextmanager
     async def writing_milestone(self, job: ClaimedJob, stage: str) -> AsyncIterator[int]:
