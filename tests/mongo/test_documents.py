@@ -90,10 +90,10 @@ async def test_a_claim_reads_no_more_than_it_takes(db: MongoJobsDB, documents: A
     documents["jobs"].insert_many(
         [{**template, "_id": f"{n:036}", "priority": n % 7 - 9} for n in range(ROWS)]
     )
-    now = await db._claimer_s_now(node)
-    assert now is not None
+    claimer = await db._claimer(node)
+    assert claimer is not None
 
-    due = documents["jobs"].find(await db._due(now, ["by-default"]), hint=claiming._INDEX)
+    due = documents["jobs"].find(await db._due(claimer, ["by-default"]), hint=claiming._INDEX)
     told = due.sort(claiming._ORDER).limit(10).explain()["executionStats"]
 
     assert (told["nReturned"], told["totalDocsExamined"]) == (10, 10)

@@ -55,10 +55,10 @@ class MongoClaiming(MongoCalls):
     ) -> list[ClaimedJob]:
         """See DBInterface."""
         async with self._bounded():
-            now = await self._claimer_s_now(node_id)
-            if now is None or limit < 1:
+            claimer = await self._claimer(node_id)
+            if claimer is None or limit < 1:
                 return []
-            due = await self._due(now, pipelines)
+            due = await self._due(claimer, pipelines)
             claimed: list[Document] = []
             while len(claimed) < limit:
                 some = (
@@ -111,16 +111,21 @@ class MongoClaiming(MongoCalls):
             )
             return [running_of(job) async for job in found]
 
-    async def _claimer_s_now(self, node_id: str) -> int | None:
-        """The server's clock, None where the node may claim nothing."""
-        claimer = await self._collection("nodes").find_one(
-            {"_id": node_id, "state": "active", **ALIVE}, {"now": NOW}
+    async def _claimer(self, node_id: str) -> Document | None:
+        """The server's clock and the end of the node's lease, None where it may claim nothing."""
+        return await self._collection("nodes").find_one(
+            {"_id": node_id, "state": "active", **ALIVE},
+            {"now": NOW, "lease_end": {"$add": ["$heartbeat_at", "$lease"]}},
         )
-        return None if claimer is None else int(claimer["now"])
 
-    async def _due(self, now: int, pipelines: Sequence[str] | None) -> Document:
+    async def _due(self, claimer: Document, pipelines: Sequence[str] | None) -> Document:
         """The filter of what may be claimed; its first condition is that of the claim's index."""
-        due: Document = {"status": "pending", "run_at": {"$lte": now}}
+        due: Document = {
+            "status": "pending",
+            "run_at": {"$lte": claimer["now"]},
+            # A process may stop between two commands for longer than its lease.
+            "$expr": {"$gt": [claimer["lease_end"], NOW]},
+        }
         if pipelines is not None:
             due["pipeline"] = {"$in": list(pipelines)}
         paused = [q["_id"] async for q in self._collection("queues").find({"is_paused": True})]
@@ -153,7 +158,8 @@ class MongoClaiming(MongoCalls):
         for tries_left in reversed(range(_TRIES)):
             try:
                 await jobs.update_many(
-                    {"_id": {"$in": found}, "status": "pending"}, _opening(node_id, token)
+                    {"_id": {"$in": found}, "status": "pending", "$expr": due["$expr"]},
+                    _opening(node_id, token),
                 )
                 ours = jobs.find(
                     {"_id": {"$in": found}, "status": "running", "latest.token": token},
