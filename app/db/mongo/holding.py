@@ -146,8 +146,12 @@ class MongoHolding(MongoCalls):
 
     async def _pieces(self, collection: str, job_id: str, **more: Any) -> list[Document]:
         """The pieces of one text in their order."""
-        found = self._collection(collection).find({"job_id": key_of(job_id), **more})
-        return [piece async for piece in found.sort(_IN_ORDER)]
+        # All as of one moment: a long text comes in several answers, and may be replaced meanwhile.
+        async with self._connected().start_session(snapshot=True) as session:
+            found = self._collection(collection).find(
+                {"job_id": key_of(job_id), **more}, session=session
+            )
+            return [piece async for piece in found.sort(_IN_ORDER)]
 
     async def _move_events(self, job_id: str) -> None:
         """Move the events of a job's document beside it, where they no longer count for its size.
