@@ -91,7 +91,7 @@ class StagedMongoJobsDB(MongoJobsDB):
         finally:
             self._held_up.discard(this)
 
-    async def _in_turn(self, work: Callable[[Session, int], Awaitable[int]]) -> int:
+    async def _in_turn(self, work: Callable[[Session, int], Awaitable[int]]) -> int | None:
         this = object()
 
         async def staged(session: Session, now: int) -> int:

@@ -36,8 +36,11 @@ _PASSING_LABELS: Final = (
 # time limit, an interruption, a server that steps down or stops. And one that is no replica set: it
 # has neither transactions nor change streams, and is told apart by its message.
 _NO_REPLICA_SET: Final = 20
+TIME_LIMIT_EXCEEDED: Final = 50
+WRITE_CONFLICT: Final = 112
 _PASSING_CODES: Final = frozenset(
-    {18, _NO_REPLICA_SET, 24, 50, 89, 91, 112, 189, 202, 237, 262, 11600, 11602}
+    {_NO_REPLICA_SET, TIME_LIMIT_EXCEEDED, WRITE_CONFLICT}
+    | {18, 24, 89, 91, 189, 202, 237, 262, 11600, 11602}
 )
 
 _cancels_before: ContextVar[int] = ContextVar("haulage_cancels_before", default=0)

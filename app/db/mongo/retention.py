@@ -1,8 +1,8 @@
 """Letting go of what is done with, in MongoDB: small batches, the oldest first.
 
 One process at a time has its turn: each changes the same document in its transaction, and whoever
-meets another one there is told that nothing was removed. So is a process that meets a document in
-somebody else's hands; its next turn comes soon.
+meets another one there is told that nothing was removed. Jobs in somebody else's hands are passed
+over; of anything else nothing is removed then, and the next turn comes soon.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from app.db.mongo.calls import Session, made_by
-from app.db.mongo.connections import Document
+from app.db.mongo.connections import WRITE_CONFLICT, Document
 from app.db.mongo.datasets import MongoDatasets
 from app.db.mongo.instants import NOW, span
 from app.db.mongo.managing import MongoManaging
@@ -21,7 +21,6 @@ from app.domain.jobs import JobStatus
 
 _TURN: Final = "retention"
 _TURNS: Final = {"$ifNull": ["$turns", 0]}
-_WRITE_CONFLICT: Final = 112
 
 
 class MongoRetention(MongoManaging, MongoDatasets):
@@ -30,12 +29,23 @@ class MongoRetention(MongoManaging, MongoDatasets):
     async def prune_jobs(self, status: JobStatus, age_seconds: float, limit: int) -> int:
         """See DBInterface."""
 
-        async def prune(session: Session, now: int) -> int:
-            old = {"status": status.value, "finished_at": _before(now, age_seconds)}
-            keys = await self._oldest("jobs", old, "finished_at", limit, session)
-            return await self._delete_jobs(keys, session)
+        async def prune_among(some: Document) -> int:
+            keys: list[str] = []
 
-        return await self._in_turn(prune)
+            async def prune(session: Session, now: int) -> int:
+                old = {"status": status.value, "finished_at": _before(now, age_seconds), **some}
+                keys[:] = await self._oldest("jobs", old, "finished_at", limit, session)
+                return await self._delete_jobs(keys, session)
+
+            pruned = await self._in_turn(prune)
+            if pruned is not None or len(keys) <= 1:
+                return pruned or 0
+            # Somebody holds one of them: by halves, until it is left over.
+            half = len(keys) // 2
+            parts = [{"_id": {"$in": part}} for part in (keys[:half], keys[half:])]
+            return sum([await prune_among(part) for part in parts])
+
+        return await prune_among({})
 
     async def prune_datasets(self, age_seconds: float, limit: int) -> int:
         """See DBInterface."""
@@ -60,7 +70,7 @@ class MongoRetention(MongoManaging, MongoDatasets):
             )
             return len(gone)
 
-        pruned = await self._in_turn(prune)
+        pruned = await self._in_turn(prune) or 0
         if pruned:
             for key in gone:
                 await self._remove(key)
@@ -105,7 +115,7 @@ class MongoRetention(MongoManaging, MongoDatasets):
             keys = [node["_id"] async for node in found]
             return await self._delete("nodes", keys, session)
 
-        return await self._in_turn(prune)
+        return await self._in_turn(prune) or 0
 
     async def _prune(self, collection: str, field: str, age_seconds: float, limit: int) -> int:
         async def prune(session: Session, now: int) -> int:
@@ -113,7 +123,7 @@ class MongoRetention(MongoManaging, MongoDatasets):
             keys = await self._oldest(collection, old, field, limit, session)
             return await self._delete(collection, keys, session)
 
-        return await self._in_turn(prune)
+        return await self._in_turn(prune) or 0
 
     async def _oldest(
         self, collection: str, wanted: Document, field: str, limit: int, session: Session
@@ -127,9 +137,12 @@ class MongoRetention(MongoManaging, MongoDatasets):
         )
         return gone.deleted_count
 
-    async def _in_turn(self, work: Callable[[Session, int], Awaitable[int]]) -> int:
-        """What `work` says, told the server's clock; 0 where somebody else is in the way."""
-        client = self._connected()
+    async def _in_turn(self, work: Callable[[Session, int], Awaitable[int]]) -> int | None:
+        """What `work` says, told the server's clock.
+
+        0 where it is another one's turn, None where somebody else is in the way.
+        """
+        client, is_our_turn = self._connected(), False
         with self._within():
             async with self._transaction_places, client.start_session() as session:
                 try:
@@ -141,13 +154,14 @@ class MongoRetention(MongoManaging, MongoDatasets):
                         return_document=ReturnDocument.AFTER,
                         session=session,
                     )
+                    is_our_turn = True
                     done = await work(session, int(made_by(turn)["taken_at"]))
                     await session.commit_transaction()
                 except OperationFailure as error:
                     # Leaving the session ends what is left of the transaction.
-                    if error.code != _WRITE_CONFLICT:
+                    if error.code != WRITE_CONFLICT:
                         raise
-                    return 0
+                    return None if is_our_turn else 0
         return done
 
 
