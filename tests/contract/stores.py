@@ -23,8 +23,6 @@ from app.db.postgres.statements import STATEMENTS
 from app.db.schema import metadata
 from app.domain.jobs import ClaimedJob, WakeUp
 
-# A job that somebody holds is passed over without waiting, as `skip locked` passes over rows.
-PASSING_OVER: Final = "passing_over"
 PAUSED_QUEUES: Final = "paused_queues"
 COUNTED_WAKE_UPS: Final = "counted_wake_ups"
 
@@ -120,7 +118,7 @@ class PostgresStore:
     """PostgreSQL with the newest schema."""
 
     name = "postgres"
-    capabilities = frozenset({PASSING_OVER, PAUSED_QUEUES, COUNTED_WAKE_UPS})
+    capabilities = frozenset({PAUSED_QUEUES, COUNTED_WAKE_UPS})
     belongings = frozenset(BELONGINGS) - {"webhook_deliveries"}
     bounded = (following, managing, reads)
 

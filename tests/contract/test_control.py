@@ -15,7 +15,7 @@ from contract.steps import (
     new_node,
     snapshot,
 )
-from contract.stores import PASSING_OVER, Store
+from contract.stores import Store
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
@@ -211,7 +211,6 @@ async def test_an_end_that_waits_for_a_cancel_sees_it(db: DBInterface, store: St
     assert (await db.get_job(job.id)).status is JobStatus.CANCELLED
 
 
-@pytest.mark.needs(PASSING_OVER)
 async def test_a_claim_passes_over_a_job_that_is_being_cancelled(
     db: DBInterface, store: Store
 ) -> None:
@@ -224,6 +223,7 @@ async def test_a_claim_passes_over_a_job_that_is_being_cancelled(
         assert await store.connect().claim_next_pending_job(node) is None
 
     assert await cancelling is JobStatus.CANCELLED
+    assert await db.claim_next_pending_job(node) is None
 
 
 async def test_many_cancels_and_claims_at_once_leave_each_job_with_one_fate(
