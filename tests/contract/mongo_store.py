@@ -34,8 +34,8 @@ AGES = {
 class MongoStore:
     """MongoDB with the newest indexes.
 
-    A job is held by a transaction that has changed its document. Of a race, the calls that come
-    about in a transaction are staged by `StagedCall`; a single update waits in the server.
+    A job is held by a transaction that has changed its document. Of calls that are put in order a
+    transaction stops where it is told to (`StagedCall`); a single update waits in the server.
     """
 
     name = "mongo"
@@ -67,9 +67,10 @@ class MongoStore:
         ended = {"$subtract": ["$heartbeat_at", {"$add": ["$lease", span(1.0)]}]}
         self._set("nodes", node_id, heartbeat_at=ended)
 
-    def begin_lease(self, node_id: str) -> None:
-        """As if the node had just renewed."""
-        self._set("nodes", node_id, heartbeat_at=NOW)
+    def leave_lease(self, node_id: str, seconds: float) -> None:
+        """As if the node had renewed, and so much of its lease were left."""
+        left = {"$add": [NOW, {"$subtract": [span(seconds), "$lease"]}]}
+        self._set("nodes", node_id, heartbeat_at=left)
 
     def wait_for_the_end_of_the_lease(self, node_id: str) -> None:
         """Return once the server's clock says that it has ended; nothing else runs meanwhile."""
@@ -131,7 +132,7 @@ class MongoStore:
         async with StagedCall(first) as one, StagedCall(second) as two:
             async with self.holding(job_id):
                 one.may_begin.set()
-                await self._until_blocked(one, 1)
+                await self._until_blocked(one)
                 is_single = not one.has_met.is_set()
                 if is_single:
                     # Of two that wait in the server nobody knows the order: this is a transaction.
@@ -142,7 +143,7 @@ class MongoStore:
                 one.may_repeat.set()
                 await eventually(_is_set(one.has_written), "the first call before its commit")
                 two.may_begin.set()
-                await self._until_blocked(two, 1)
+                await self._until_blocked(two)
             await one.until_over()
             await two.until_over()
             answers = await asyncio.gather(one.task, two.task, return_exceptions=True)
@@ -159,11 +160,11 @@ class MongoStore:
             yield staged.task
             await staged.until_over()
 
-    async def _until_blocked(self, call: StagedCall, updates: int) -> None:
-        """Return once the call waits, in a transaction or as the last of so many updates."""
+    async def _until_blocked(self, call: StagedCall) -> None:
+        """Return once the call waits, in a transaction or as the only single update."""
 
         async def is_blocked() -> bool:
-            return call.has_met.is_set() or self._waiting_updates() == updates
+            return call.has_met.is_set() or self._waiting_updates() == 1
 
         await eventually(is_blocked, "a call that waits for a held job")
 
