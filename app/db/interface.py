@@ -124,9 +124,9 @@ class DBInterface(
     ) -> list[ClaimedJob]:
         """Claim at most `limit` due jobs in the order (priority desc, run_at, id).
 
-        A job goes to one claimer only. Rows that another transaction holds are passed over
-        without waiting, so are paused queues and, where `pipelines` is given, other pipelines. A
-        claim raises claim_no and attempt and opens an attempt row, all in the same transaction.
+        A job goes to one claimer only. Jobs that another transaction holds are passed over without
+        waiting for its end, so are paused queues and, where `pipelines` is given, other pipelines.
+        A claim raises claim_no and attempt and opens an attempt row, all in the same transaction.
         A node that is not registered, draining or whose lease has ended gets nothing.
         """
 

@@ -5,7 +5,7 @@ it leaves out of its capabilities; only tests that ask for those are skipped.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import ModuleType
 from typing import Any, Final, Protocol
@@ -23,7 +23,6 @@ from app.db.postgres.statements import STATEMENTS
 from app.db.schema import metadata
 from app.domain.jobs import ClaimedJob, WakeUp
 
-ROW_LOCKS: Final = "row_locks"
 PAUSED_QUEUES: Final = "paused_queues"
 COUNTED_WAKE_UPS: Final = "counted_wake_ups"
 
@@ -86,13 +85,21 @@ class Store(Protocol):
         """As if no job, node, queue or paid call had ever been."""
 
     def holding(self, job_id: str) -> AbstractAsyncContextManager[None]:
-        """Hold the job's row in a transaction of somebody else (ROW_LOCKS)."""
+        """Hold the job in a transaction of somebody else, which changes nothing of it."""
 
-    async def until_blocked(self, sessions: int) -> None:
-        """Return once so many sessions really wait for a row that is held (ROW_LOCKS)."""
+    async def until_blocked(self, calls: int) -> None:
+        """Return once so many calls really wait for a job that is held."""
+
+    async def in_turn(
+        self, job_id: str, first: Coroutine[Any, Any, Any], second: Coroutine[Any, Any, Any]
+    ) -> tuple[Any, Any]:
+        """Have both calls really wait for the job, let the first one through before the second.
+
+        Returns what became of each of them, its error where it failed.
+        """
 
     def writing_milestone(self, job: ClaimedJob, stage: str) -> AbstractAsyncContextManager[int]:
-        """A milestone in a transaction that commits at the block's end; its id (ROW_LOCKS)."""
+        """A milestone in a transaction that commits at the block's end; its id."""
 
     def counting_wake_ups(self) -> AbstractAsyncContextManager[Callable[[], Awaitable[int]]]:
         """How many wake-ups were sent from here on until the call (COUNTED_WAKE_UPS)."""
@@ -111,7 +118,7 @@ class PostgresStore:
     """PostgreSQL with the newest schema."""
 
     name = "postgres"
-    capabilities = frozenset({ROW_LOCKS, PAUSED_QUEUES, COUNTED_WAKE_UPS})
+    capabilities = frozenset({PAUSED_QUEUES, COUNTED_WAKE_UPS})
     belongings = frozenset(BELONGINGS) - {"webhook_deliveries"}
     bounded = (following, managing, reads)
 
@@ -214,7 +221,7 @@ class PostgresStore:
         finally:
             await connection.close()
 
-    async def until_blocked(self, sessions: int) -> None:
+    async def until_blocked(self, calls: int) -> None:
         connection = await asyncpg.connect(self._dsn)
 
         async def are_blocked() -> bool:
@@ -222,12 +229,24 @@ class PostgresStore:
                 "select count(*) from pg_stat_activity"
                 " where datname = current_database() and wait_event_type = 'Lock'"
             )
-            return blocked == sessions
+            return blocked == calls
 
         try:
-            await eventually(are_blocked, f"{sessions} sessions that wait for a lock")
+            await eventually(are_blocked, f"{calls} sessions that wait for a lock")
         finally:
             await connection.close()
+
+    async def in_turn(
+        self, job_id: str, first: Coroutine[Any, Any, Any], second: Coroutine[Any, Any, Any]
+    ) -> tuple[Any, Any]:
+        # A row is granted in the order of asking.
+        async with self.holding(job_id):
+            one = asyncio.create_task(first)
+            await self.until_blocked(1)
+            two = asyncio.create_task(second)
+            await self.until_blocked(2)
+        answers = await asyncio.gather(one, two, return_exceptions=True)
+        return answers[0], answers[1]
 
     @asynccontextmanager
     async def writing_milestone(self, job: ClaimedJob, stage: str) -> AsyncIterator[int]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from contract.steps import CALL, claimed, given_back, new_job, new_node
-from contract.stores import ROW_LOCKS, Store
+from contract.stores import Store
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
@@ -44,7 +44,6 @@ async def test_a_repetition_neither_counts_again_nor_replaces_the_answer(db: DBI
     assert await db.list_usage(job.id) == [PAID]
 
 
-@pytest.mark.needs(ROW_LOCKS)
 async def test_repetitions_at_the_same_time_count_once(store: Store, db: DBInterface) -> None:
     job = await claimed(db)
     others = [store.connect() for _ in range(3)]
@@ -57,7 +56,6 @@ async def test_repetitions_at_the_same_time_count_once(store: Store, db: DBInter
     assert await db.list_usage(job.id) == [PAID]
 
 
-@pytest.mark.needs(ROW_LOCKS)
 async def test_two_jobs_that_made_the_same_call_at_once_have_both_paid(
     store: Store, db: DBInterface
 ) -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 from contract.steps import RAISED, claimed, complete, new_job, new_node
-from contract.stores import PAUSED_QUEUES, ROW_LOCKS, Store
+from contract.stores import PAUSED_QUEUES, Store
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
@@ -283,12 +283,23 @@ async def test_claimers_share_the_queue_when_they_start_together(store: Store) -
     assert sorted(ids + [job.id for job in rest]) == waiting
 
 
-@pytest.mark.needs(ROW_LOCKS)
-async def test_a_held_job_is_passed_over_without_waiting(store: Store, db: DBInterface) -> None:
+@pytest.mark.parametrize("limit", [1, 2, 9])
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["first", "middle", "last"])
+async def test_a_held_job_is_passed_over_without_waiting(
+    store: Store, db: DBInterface, place: int, limit: int
+) -> None:
     node = await new_node(db)
-    head, following = await new_job(db), await new_job(db)
+    jobs = [await new_job(db) for _ in range(3)]
+    held = jobs.pop(place)
 
-    async with store.holding(head):
-        assert await claim_all(db, node) == [following]
+    async with store.holding(held):
+        claims = await claim_all(db, node, limit)
+        # As many as were asked for, whatever is held among them.
+        assert claims == jobs[:limit]
+        assert await claim_all(db, node) == jobs[limit:]
+        assert await claim_all(db, node) == []
 
-    assert await claim_all(db, node) == [head]
+    assert await claim_all(db, node) == [held]
+    for job_id in (held, *jobs):
+        [attempt] = await db.list_attempts(job_id)
+        assert attempt.claim_no == 1

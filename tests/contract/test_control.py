@@ -15,7 +15,7 @@ from contract.steps import (
     new_node,
     snapshot,
 )
-from contract.stores import ROW_LOCKS, Store
+from contract.stores import Store
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
@@ -188,43 +188,32 @@ async def test_the_job_of_a_lost_node_is_cancelled_by_its_rescue(
 
 
 async def test_a_cancel_that_waits_for_an_end_sees_it(db: DBInterface, store: Store) -> None:
-    if ROW_LOCKS not in store.capabilities:
-        pytest.skip("this store holds no rows")
     job = await claimed(db)
 
-    async with store.holding(job.id):
-        finishing = asyncio.create_task(complete(store.connect(), job))
-        await store.until_blocked(1)
-        cancelling = asyncio.create_task(db.cancel_job(job.id))
-        await store.until_blocked(2)
+    won, refused = await store.in_turn(
+        job.id, complete(store.connect(), job), db.cancel_job(job.id)
+    )
 
-    assert await finishing is True
-    with pytest.raises(IllegalTransitionError):
-        await cancelling
+    assert won is True
+    assert isinstance(refused, IllegalTransitionError)
     assert (await db.get_job(job.id)).status is JobStatus.COMPLETED
 
 
 async def test_an_end_that_waits_for_a_cancel_sees_it(db: DBInterface, store: Store) -> None:
-    if ROW_LOCKS not in store.capabilities:
-        pytest.skip("this store holds no rows")
     job = await claimed(db, max_attempts=3)
 
-    async with store.holding(job.id):
-        cancelling = asyncio.create_task(db.cancel_job(job.id))
-        await store.until_blocked(1)
-        failing = asyncio.create_task(finish(store.connect(), job, RAISED))
-        await store.until_blocked(2)
+    told, won = await store.in_turn(
+        job.id, db.cancel_job(job.id), finish(store.connect(), job, RAISED)
+    )
 
-    assert await cancelling is JobStatus.RUNNING
-    assert await failing is True
+    assert told is JobStatus.RUNNING
+    assert won is True
     assert (await db.get_job(job.id)).status is JobStatus.CANCELLED
 
 
 async def test_a_claim_passes_over_a_job_that_is_being_cancelled(
     db: DBInterface, store: Store
 ) -> None:
-    if ROW_LOCKS not in store.capabilities:
-        pytest.skip("this store holds no rows")
     node = await new_node(db)
     job_id = await new_job(db)
 
@@ -234,6 +223,7 @@ async def test_a_claim_passes_over_a_job_that_is_being_cancelled(
         assert await store.connect().claim_next_pending_job(node) is None
 
     assert await cancelling is JobStatus.CANCELLED
+    assert await db.claim_next_pending_job(node) is None
 
 
 async def test_many_cancels_and_claims_at_once_leave_each_job_with_one_fate(

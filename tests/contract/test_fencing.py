@@ -1,7 +1,6 @@
 """Only the holder writes: a claim that is no longer the running one changes nothing."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -15,16 +14,16 @@ from contract.steps import (
     new_node,
     snapshot,
 )
-from contract.stores import ROW_LOCKS, Store
+from contract.stores import Store
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
 from app.domain.errors import LeaseLostError
-from app.domain.jobs import Claim, ClaimedJob, JobStatus, Progress, Usage
+from app.domain.jobs import Claim, JobStatus, Progress, Usage
 from app.domain.lifecycle import Cancelled, Completed, NodeLost, Outcome, Released, decide
 from app.domain.sharing import FailedCalls
 
-Write = Callable[[DBInterface, Claim], Awaitable[Any]]
+Write = Callable[[DBInterface, Claim], Coroutine[Any, Any, Any]]
 
 WRITES: dict[str, Write] = {
     "load_payload": lambda db, claim: db.load_payload(claim),
@@ -170,19 +169,6 @@ async def test_the_new_holder_writes_on_when_the_old_one_was_refused(db: DBInter
 # -- both orders of each race -----------------------------------------------------------------
 
 
-async def _in_turn(
-    store: Store, job: ClaimedJob, first: Awaitable[Any], second: Awaitable[Any]
-) -> tuple[Any, Any]:
-    """Let both wait for the job's row, the first one longer, and give what became of them."""
-    async with store.holding(job.id):
-        one = asyncio.ensure_future(first)
-        await store.until_blocked(1)
-        two = asyncio.ensure_future(second)
-        await store.until_blocked(2)
-    return await asyncio.gather(one, two, return_exceptions=True)
-
-
-@pytest.mark.needs(ROW_LOCKS)
 @pytest.mark.parametrize("write", LOCKING_WRITES.values(), ids=LOCKING_WRITES)
 async def test_a_write_is_refused_when_it_waited_for_the_end_of_its_job(
     store: Store, db: DBInterface, write: Write
@@ -190,7 +176,7 @@ async def test_a_write_is_refused_when_it_waited_for_the_end_of_its_job(
     job = await claimed(db)
     late = store.connect()
 
-    won, refused = await _in_turn(store, job, complete(db, job), write(late, job.claim))
+    won, refused = await store.in_turn(job.id, complete(db, job), write(late, job.claim))
 
     assert won is True
     assert isinstance(refused, LeaseLostError)
@@ -200,7 +186,6 @@ async def test_a_write_is_refused_when_it_waited_for_the_end_of_its_job(
     assert await db.list_usage(job.id) == []
 
 
-@pytest.mark.needs(ROW_LOCKS)
 @pytest.mark.parametrize("write", LOCKING_WRITES.values(), ids=LOCKING_WRITES)
 async def test_a_write_counts_when_the_end_of_its_job_waited_for_it(
     store: Store, db: DBInterface, write: Write
@@ -208,14 +193,13 @@ async def test_a_write_counts_when_the_end_of_its_job_waited_for_it(
     job = await claimed(db)
     late = store.connect()
 
-    written, won = await _in_turn(store, job, write(late, job.claim), complete(db, job))
+    written, won = await store.in_turn(job.id, write(late, job.claim), complete(db, job))
 
     assert written is None
     assert won is True
     assert (await db.get_job(job.id)).status is JobStatus.COMPLETED
 
 
-@pytest.mark.needs(ROW_LOCKS)
 async def test_a_write_is_refused_when_it_waited_while_the_job_was_claimed_anew(
     store: Store, db: DBInterface
 ) -> None:
@@ -223,15 +207,11 @@ async def test_a_write_is_refused_when_it_waited_while_the_job_was_claimed_anew(
     job = await claimed(db, node)
     late = store.connect()
 
-    async with store.holding(job.id):
-        back = asyncio.ensure_future(given_back(db, job))
-        await store.until_blocked(1)
-        write = asyncio.ensure_future(late.report_progress(job.claim, Progress(0.9)))
-        await store.until_blocked(2)
-    await back
+    _, refused = await store.in_turn(
+        job.id, given_back(db, job), late.report_progress(job.claim, Progress(0.9))
+    )
     again = await db.claim_next_pending_job(node)
 
-    with pytest.raises(LeaseLostError):
-        await write
+    assert isinstance(refused, LeaseLostError)
     assert again is not None
     assert (await db.get_job(job.id)).progress is None

@@ -18,7 +18,7 @@ from contract.steps import (
     new_job,
     new_node,
 )
-from contract.stores import ROW_LOCKS, Store
+from contract.stores import Store
 
 from app.db.interface import DBInterface
 from app.domain.errors import LeaseLostError, TooLargeError
@@ -297,7 +297,6 @@ async def test_a_poison_job_ends_when_its_attempts_are_used_up(db: DBInterface) 
 # -- finish against rescue --------------------------------------------------------------------
 
 
-@pytest.mark.needs(ROW_LOCKS)
 @pytest.mark.parametrize("finish_comes_first", [True, False], ids=["finish first", "rescue first"])
 async def test_whoever_comes_first_wins_when_a_job_is_finished_and_rescued_at_once(
     store: Store, db: DBInterface, *, finish_comes_first: bool
@@ -307,19 +306,11 @@ async def test_whoever_comes_first_wins_when_a_job_is_finished_and_rescued_at_on
     await store.end_lease(node)
     rescuer = store.connect()
 
-    def finish() -> "asyncio.Future[bool]":
-        return asyncio.ensure_future(complete(db, job))
+    calls = [complete(db, job), rescuer.rescue_job(job.claim, decide(NodeLost(node), job))]
+    if not finish_comes_first:
+        calls.reverse()
 
-    def rescue() -> "asyncio.Future[bool]":
-        return asyncio.ensure_future(rescuer.rescue_job(job.claim, decide(NodeLost(node), job)))
-
-    async with store.holding(job.id):
-        first = finish() if finish_comes_first else rescue()
-        await store.until_blocked(1)
-        second = rescue() if finish_comes_first else finish()
-        await store.until_blocked(2)
-
-    assert (await first, await second) == (True, False)
+    assert await store.in_turn(job.id, *calls) == (True, False)
     ended = await db.get_job(job.id)
     assert ended.status is (JobStatus.COMPLETED if finish_comes_first else JobStatus.PENDING)
     assert (await db.get_result(job.id) is not None) is finish_comes_first
@@ -461,7 +452,6 @@ async def test_log_lines_whose_write_is_repeated_are_kept_once(db: DBInterface) 
     assert await db.list_logs(job.id) == [*expected, lines[0]]
 
 
-@pytest.mark.needs(ROW_LOCKS)
 @pytest.mark.parametrize(
     "write",
     [

@@ -15,7 +15,7 @@ from contract.steps import (
     new_job,
     new_node,
 )
-from contract.stores import COUNTED_WAKE_UPS, ROW_LOCKS, Store, bound
+from contract.stores import COUNTED_WAKE_UPS, Store, bound
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
@@ -324,25 +324,19 @@ async def test_a_job_that_has_not_ended_is_not_deleted(
     assert "job_payloads" in await store.left_of(job_id)
 
 
-@pytest.mark.needs(ROW_LOCKS)
 @pytest.mark.parametrize("is_retry_first", [False, True])
 async def test_of_a_retry_and_a_deletion_the_first_one_wins(
     store: Store, db: DBInterface, *, is_retry_first: bool
 ) -> None:
     job = await ended(db, JobStatus.FAILED)
-    acts = [store.connect().delete_job, store.connect().retry_job]
+    acts = [store.connect().delete_job(job.id), store.connect().retry_job(job.id)]
     if is_retry_first:
         acts.reverse()
 
-    async with store.holding(job.id):
-        first = asyncio.ensure_future(acts[0](job.id))
-        await store.until_blocked(1)
-        second = asyncio.ensure_future(acts[1](job.id))
-        await store.until_blocked(2)
+    done, refused = await store.in_turn(job.id, *acts)
 
-    await first
-    with pytest.raises(IllegalTransitionError if is_retry_first else JobDeletedError):
-        await second
+    assert done is None
+    assert isinstance(refused, IllegalTransitionError if is_retry_first else JobDeletedError)
     if is_retry_first:
         assert (await db.get_job(job.id)).status is JobStatus.PENDING
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 from contract.steps import claimed, complete, new_job, new_node
-from contract.stores import ROW_LOCKS, Store
+from contract.stores import Store
 
 from app.db.ids import new_id
 from app.db.interface import DBInterface
@@ -149,7 +149,6 @@ async def test_one_rescuer_wins_when_several_see_the_same_lost_jobs(
         assert (await db.get_job(job.id)).node_losses == 1
 
 
-@pytest.mark.needs(ROW_LOCKS)
 async def test_a_rescue_does_nothing_when_the_job_ended_while_it_waited(
     store: Store, db: DBInterface
 ) -> None:
@@ -159,14 +158,6 @@ async def test_a_rescue_does_nothing_when_the_job_ended_while_it_waited(
     [lost] = await store.connect().list_lost_jobs(10)
     rescuer = store.connect()
 
-    async with store.holding(job.id):
-        finishing = asyncio.ensure_future(complete(db, job))
-        await store.until_blocked(1)
-        rescuing = asyncio.ensure_future(
-            rescuer.rescue_job(lost.claim, decide(NodeLost(node), lost))
-        )
-        await store.until_blocked(2)
-
-    assert await finishing is True
-    assert await rescuing is False
+    rescue = rescuer.rescue_job(lost.claim, decide(NodeLost(node), lost))
+    assert await store.in_turn(job.id, complete(db, job), rescue) == (True, False)
     assert (await db.get_job(job.id)).status is JobStatus.COMPLETED

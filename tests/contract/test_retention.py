@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from contract.steps import CALL, RAISED, claimed, complete, new_job, new_node
-from contract.stores import ROW_LOCKS, Store
+from contract.stores import Store
 
 from app.db.interface import DBInterface
 from app.domain.errors import DatasetNotFoundError, JobDeletedError, JobNotFoundError
@@ -85,15 +85,18 @@ async def test_a_batch_is_as_large_as_was_said_and_takes_the_oldest(
     assert await db.prune_jobs(JobStatus.COMPLETED, WEEK, 2) == 0
 
 
-@pytest.mark.needs(ROW_LOCKS)
+@pytest.mark.parametrize("place", [0, 2, 4])
 async def test_what_somebody_holds_is_passed_over_without_waiting(
-    store: Store, db: DBInterface
+    store: Store, db: DBInterface, place: int
 ) -> None:
-    held = await ended(store, db, JobStatus.COMPLETED, WEEK + 100)
-    await ended(store, db, JobStatus.COMPLETED, WEEK + 50)
+    jobs = [await ended(store, db, JobStatus.COMPLETED, WEEK + 100 - n) for n in range(5)]
+    held = jobs.pop(place)
 
     async with store.holding(held), asyncio.timeout(20):
-        assert await db.prune_jobs(JobStatus.COMPLETED, WEEK, 100) == 1
+        assert await db.prune_jobs(JobStatus.COMPLETED, WEEK, 100) == 4
+    for job_id in jobs:
+        with pytest.raises(JobDeletedError):
+            await db.get_job(job_id)
     assert await db.prune_jobs(JobStatus.COMPLETED, WEEK, 100) == 1
 
 

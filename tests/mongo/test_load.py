@@ -3,11 +3,12 @@
 import asyncio
 import multiprocessing
 import signal
+import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from contract.steps import complete, new_node
@@ -20,6 +21,7 @@ from app.db.ids import new_id
 from app.db.interface import DBInterface
 from app.db.mongo import upgrading
 from app.db.mongo.adapter import MongoJobsDB
+from app.db.mongo.connections import DEFAULT_DATABASE
 from app.domain.errors import DatabaseUnavailableError
 from app.domain.jobs import AttemptOutcome, JobOptions, JobStatus
 from app.domain.lifecycle import Released, decide
@@ -204,3 +206,44 @@ def _kill_primary(nodes: list[Mongod]) -> None:
         pass
     killed.start()
     killed.wait_until_it_answers()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_claim_is_answered_when_a_majority_takes_longer_than_a_held_job_may() -> None:
+    with mongo.replica_set(3, electionTimeoutMillis=5_000) as (url, nodes):
+        upgrading.upgrade(url)
+        primary = _primary(nodes)
+        assert primary is not None
+        others = [node.process for node in nodes if node is not primary and node.process]
+        async with _adapters(url, 1) as [db]:
+            node_id = await new_node(db)
+            for limit in (1, 3):
+                ids = [await db.insert_pending_job({}) for _ in range(limit)]
+                with _stopped(others):
+                    claiming = asyncio.create_task(db.claim_pending_jobs(node_id, limit))
+                    # The server has given up the claim, and what it did is written once more.
+                    given_up = {"_id": {"$in": ids}, "status": "running", "writes": 1}
+                    await eventually(partial(_are, primary, given_up, limit), "a claim given up")
+                assert [job.id for job in await claiming] == ids
+                assert await db.count_running_jobs(node_id) == limit
+                for job in claiming.result():
+                    assert await complete(db, job)
+
+
+@contextmanager
+def _stopped(processes: "Sequence[subprocess.Popen[bytes]]") -> Iterator[None]:
+    """Processes that do nothing within the block."""
+    for process in processes:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
+
+
+async def _are(node: Mongod, which: dict[str, Any], count: int) -> bool:
+    """Whether the node has so many such jobs, whichever other node knows of them."""
+    with mongo.client(f"mongodb://{node.address}/?directConnection=true") as opened:
+        return opened[DEFAULT_DATABASE]["jobs"].count_documents(which) == count

@@ -8,8 +8,8 @@ from app.domain.jobs import JobStatus
 class RetentionDB(Protocol):
     """Each method removes at most `limit` things older than `age_seconds` and says how many.
 
-    One process removes at a time: who comes meanwhile is told 0. What others hold is passed over
-    without waiting. Repeating any of them is safe.
+    One process removes at a time: who comes meanwhile is told 0. What others hold is not waited
+    for, and jobs among it are passed over. Repeating any of them is safe.
     """
 
     async def prune_jobs(self, status: JobStatus, age_seconds: float, limit: int) -> int:

@@ -12,13 +12,14 @@ import pymongo
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import DuplicateKeyError, ExecutionTimeout, WriteConcernError
 from pymongo.read_concern import ReadConcern
 
 from app.db.ids import as_uuid
 from app.db.mongo.connections import (
     DEFAULT_DATABASE,
     PING_TIMEOUT_SECONDS,
+    TIME_LIMIT_EXCEEDED,
     Client,
     Document,
     check_cancelled,
@@ -147,6 +148,25 @@ class MongoCalls:
             self._connected().start_session(snapshot=True) as session,
         ):
             yield session
+
+    @asynccontextmanager
+    async def _limited_by_server(self, limit_seconds: float) -> AsyncGenerator[Document, None]:
+        """Options of one command that the server gives up after so long: ExecutionTimeout.
+
+        Then nothing of it goes on, but what it had done may not have reached a majority. With a
+        limit of the driver's the connection would be given up in the same moment, and nobody would
+        know what the server still does.
+        """
+        patience = self._command_timeout_seconds
+        limit_ms = round(min(limit_seconds, patience / 2) * 1_000)
+        try:
+            async with asyncio.timeout(patience):
+                with pymongo.timeout(None):
+                    yield {"maxTimeMS": limit_ms}
+        except WriteConcernError as error:
+            if error.code != TIME_LIMIT_EXCEEDED:
+                raise
+            raise ExecutionTimeout(str(error), error.code) from error
 
     @contextmanager
     def _within(self, timeout_seconds: float | None = None) -> Iterator[None]:

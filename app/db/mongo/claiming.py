@@ -3,6 +3,10 @@
 A claim is one update of one document, so a job has one claimer whatever happens around it. A batch
 is a walk along the index of what waits, an update of what was found there and is still pending, and
 a look at what became of it: others that came in between took theirs, and the walk begins again.
+
+An update waits for the end of a transaction that has changed its document, and whoever began that
+may have stopped. So the server gives it a moment only; then jobs are claimed one by one, each in a
+transaction, which meets a held document as a conflict and does not wait: that one is passed over.
 """
 
 from collections.abc import Sequence
@@ -10,11 +14,19 @@ from typing import Final
 
 from bson import MinKey
 from pymongo import ReturnDocument
-from pymongo.errors import AutoReconnect
+from pymongo.asynchronous.cursor import AsyncCursor
+from pymongo.errors import (
+    AutoReconnect,
+    ExecutionTimeout,
+    OperationFailure,
+    WriteConcernError,
+    WriteError,
+)
+from pymongo.read_concern import ReadConcern
 
 from app.db.ids import new_id
 from app.db.mongo.calls import MongoCalls, key_of, literal
-from app.db.mongo.connections import Document
+from app.db.mongo.connections import WRITE_CONFLICT, Document
 from app.db.mongo.documents import NEW_ATTEMPT, RUNNING, running_of, with_event
 from app.db.mongo.instants import NOW, instant
 from app.db.mongo.nodes import ALIVE
@@ -24,6 +36,10 @@ from app.domain.jobs import INLINE_PAYLOAD_BYTES, ClaimedJob, JobStatus, Running
 _ORDER: Final = [("priority", -1), ("run_at", 1), ("_id", 1)]
 # Said, not left to the planner: a plan that it has kept from a short queue sorts a long one.
 _INDEX: Final = "due"
+# Our own transactions hold a job for milliseconds, also on a machine that is very busy.
+HELD_SECONDS: Final = 0.5
+# Beside those that are wanted: others may hold as many as two pages of a change of many.
+_PASSED_OVER: Final = 400
 # Twice: a primary that was lost in the middle of a claim has a successor soon.
 _TRIES: Final = 2
 
@@ -38,7 +54,17 @@ _CLAIMED: Final[Document] = {
     "stall_seconds": 1,
     "memory_limit_bytes": 1,
     "started_at": 1,
+    "priority": 1,
+    "run_at": 1,
 }
+
+
+class _HeldUpError(Exception):
+    """The server has given up in the middle; `claimed` are those that it had come to."""
+
+    def __init__(self, claimed: list[Document]) -> None:
+        super().__init__(claimed)
+        self.claimed = claimed
 
 
 class MongoClaiming(MongoCalls):
@@ -57,19 +83,26 @@ class MongoClaiming(MongoCalls):
         """See DBInterface."""
         node_id = key_of(node_id)
         async with self._bounded():
-            now = await self._claimer_s_now(node_id)
-            if now is None or limit < 1:
+            claimer = await self._claimer(node_id)
+            if claimer is None or limit < 1:
                 return []
-            due = await self._due(now, pipelines)
+            due = await self._due(claimer, pipelines)
             claimed: list[Document] = []
             while len(claimed) < limit:
-                some = (
-                    await self._claim_first(due, node_id)
-                    if limit == 1
-                    else await self._claim_some(due, node_id, limit - len(claimed))
-                )
+                try:
+                    some = (
+                        await self._claim_first(due, node_id)
+                        if limit == 1
+                        else await self._claim_some(due, node_id, limit - len(claimed))
+                    )
+                except _HeldUpError as met:
+                    claimed += met.claimed
+                    claimed += await self._claim_free(due, node_id, limit - len(claimed))
+                    break
                 if some is None:
                     break
+                if not some and await self._claimer(node_id) is None:
+                    break  # nobody took them: the lease has ended meanwhile
                 claimed += some
             claimed.sort(key=lambda job: (-job["priority"], job["run_at"], job["_id"]))
             payloads = await self._inline_payloads([job["_id"] for job in claimed])
@@ -115,21 +148,23 @@ class MongoClaiming(MongoCalls):
             )
             return [running_of(job) async for job in found]
 
-    async def _claimer_s_now(self, node_id: str) -> int | None:
-        """The server's clock, None where the node may claim nothing."""
-        claimer = await self._collection("nodes").find_one(
-            {"_id": node_id, "state": "active", **ALIVE}, {"now": NOW}
+    async def _claimer(self, node_id: str) -> Document | None:
+        """The server's clock and the end of the node's lease, None where it may claim nothing."""
+        return await self._collection("nodes").find_one(
+            {"_id": node_id, "state": "active", **ALIVE},
+            {"now": NOW, "lease_end": {"$add": ["$heartbeat_at", "$lease"]}},
         )
-        return None if claimer is None else int(claimer["now"])
 
-    async def _due(self, now: int, pipelines: Sequence[str] | None) -> Document:
+    async def _due(self, claimer: Document, pipelines: Sequence[str] | None) -> Document:
         """The filter of what may be claimed."""
         due: Document = {
             "status": "pending",
             # All of them, and said nevertheless: where the index's first field is not bound, the
             # server binds none, and reads what is not due and what is another's.
             "priority": {"$gte": MinKey()},
-            "run_at": {"$lte": now},
+            "run_at": {"$lte": claimer["now"]},
+            # A process may stop between two commands for longer than its lease.
+            "$expr": {"$gt": [claimer["lease_end"], NOW]},
         }
         if pipelines is not None:
             due["pipeline"] = {"$in": list(pipelines)}
@@ -139,14 +174,20 @@ class MongoClaiming(MongoCalls):
         return due
 
     async def _claim_first(self, due: Document, node_id: str) -> list[Document] | None:
-        claimed = await self._collection("jobs").find_one_and_update(
-            due,
-            _opening(node_id, new_id()),
-            sort=_ORDER,
-            hint=_INDEX,
-            projection={**_CLAIMED, "priority": 1, "run_at": 1},
-            return_document=ReturnDocument.AFTER,
-        )
+        token = new_id()
+        try:
+            async with self._limited_by_server(HELD_SECONDS) as limit:
+                claimed = await self._collection("jobs").find_one_and_update(
+                    due,
+                    _opening(node_id, token),
+                    sort=_ORDER,
+                    hint=_INDEX,
+                    projection=_CLAIMED,
+                    return_document=ReturnDocument.AFTER,
+                    **limit,
+                )
+        except ExecutionTimeout:
+            raise _HeldUpError(await self._claimed_by(node_id, token)) from None
         return None if claimed is None else [claimed]
 
     async def _claim_some(self, due: Document, node_id: str, limit: int) -> list[Document] | None:
@@ -154,7 +195,9 @@ class MongoClaiming(MongoCalls):
         jobs = self._collection("jobs")
         found = [
             job["_id"]
-            async for job in jobs.find(due, {"_id": 1}, hint=_INDEX).sort(_ORDER).limit(limit)
+            async for job in jobs.find(indexed(due), {"_id": 1}, hint=_INDEX)
+            .sort(_ORDER)
+            .limit(limit)
         ]
         if not found:
             return None
@@ -164,18 +207,78 @@ class MongoClaiming(MongoCalls):
             try:
                 # Asked again whether they are due: meanwhile others may have had one of them, and
                 # given it back for later.
-                await jobs.update_many(
-                    {"_id": {"$in": found}, **due}, _opening(node_id, token), hint=[("_id", 1)]
+                await self._update_many_jobs(
+                    {"_id": {"$in": found}, **due}, _opening(node_id, token)
                 )
-                ours = jobs.find(
-                    {"_id": {"$in": found}, "status": "running", "latest.token": token},
-                    {**_CLAIMED, "priority": 1, "run_at": 1},
-                )
+                ours = jobs.find({"_id": {"$in": found}, **_made_by(node_id, token)}, _CLAIMED)
                 return [job async for job in ours]
+            except ExecutionTimeout:
+                raise _HeldUpError(await self._claimed_by(node_id, token)) from None
             except AutoReconnect:
                 if not tries_left:
                     raise
         raise AssertionError  # the last try returns or raises
+
+    def _first(self, due: Document, limit: int) -> AsyncCursor[Document]:
+        """The ids of the first that are due."""
+        found = self._collection("jobs").find(indexed(due), {"_id": 1}, hint=_INDEX)
+        return found.sort(_ORDER).limit(limit)
+
+    async def _update_many_jobs(self, which: Document, update: list[Document]) -> None:
+        """As the driver's `update_many`, which knows no limit but its own."""
+        jobs = self._collection("jobs")
+        async with self._limited_by_server(HELD_SECONDS) as limit:
+            said = await self._database().command(
+                "update",
+                jobs.name,
+                updates=[{"q": which, "u": update, "multi": True, "hint": {"_id": 1}}],
+                writeConcern=jobs.write_concern.document,
+                **limit,
+            )
+            for error in said.get("writeErrors", []):
+                raise WriteError(error["errmsg"], error["code"], error)
+            if error := said.get("writeConcernError"):
+                raise WriteConcernError(error["errmsg"], error["code"], error)
+
+    async def _claimed_by(self, node_id: str, token: str) -> list[Document]:
+        """What an update had claimed before the server gave it up."""
+        jobs, ours = self._collection("jobs"), _made_by(node_id, token)
+        # A majority has this write when it is answered, and so whatever came before it.
+        await jobs.update_many(ours, {"$inc": {"writes": 1}})
+        return [job async for job in jobs.find(ours, _CLAIMED)]
+
+    async def _claim_free(self, due: Document, node_id: str, limit: int) -> list[Document]:
+        """At most `limit` jobs, one by one, but none that is in the hands of somebody else."""
+        if not limit:
+            return []
+        jobs, claimed = self._collection("jobs"), list[Document]()
+        found = (
+            jobs.find(indexed(due), {"_id": 1}, hint=_INDEX)
+            .sort(_ORDER)
+            .limit(limit + _PASSED_OVER)
+        )
+        keys = [job["_id"] async for job in found]
+        async with self._connected().start_session() as session:
+            for key in keys:
+                if len(claimed) == limit:
+                    break
+                try:
+                    async with await session.start_transaction(ReadConcern("snapshot")):
+                        job = await jobs.find_one_and_update(
+                            {"_id": key, **due},
+                            _opening(node_id, new_id()),
+                            hint=[("_id", 1)],
+                            projection=_CLAIMED,
+                            return_document=ReturnDocument.AFTER,
+                            session=session,
+                        )
+                except OperationFailure as error:
+                    if error.code != WRITE_CONFLICT:
+                        raise
+                    continue
+                if job is not None:
+                    claimed.append(job)
+        return claimed
 
     async def _inline_payloads(self, ids: Sequence[str]) -> dict[str, str]:
         """Payloads that may cross to a worker; each of them is one piece."""
@@ -216,6 +319,16 @@ def _opening(node_id: str, token: str) -> list[Document]:
         # As an expression it takes the place of the attempt before; `$set` would merge the two.
         {"$set": {"latest": {"$mergeObjects": [opened]}}},
     ]
+
+
+def indexed(due: Document) -> Document:
+    """What the claim's index alone can tell, and so all that a look needs; the update asks more."""
+    return {name: wanted for name, wanted in due.items() if name != "$expr"}
+
+
+def _made_by(node_id: str, token: str) -> Document:
+    """The filter of what one update has claimed."""
+    return {"status": "running", "node_id": node_id, "latest.token": token}
 
 
 def _claimed_job(job: Document, payload: str | None) -> ClaimedJob:

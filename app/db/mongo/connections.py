@@ -58,9 +58,12 @@ _PASSING_LABELS: Final = (
 # there, a cursor, a snapshot or a transaction that went with it, a full disk. And one that is no
 # replica set: it has neither transactions nor change streams, and is told apart by its message.
 _NO_REPLICA_SET: Final = 20
+TIME_LIMIT_EXCEEDED: Final = 50
+WRITE_CONFLICT: Final = 112
 _PASSING_CODES: Final = frozenset(
-    {18, _NO_REPLICA_SET, 24, 43, 50, 64, 89, 91, 100, 112, 133, 134, 175, 189, 202, 225, 237}
-    | {239, 246, 251, 262, 290, 317, 391, 11600, 11601, 11602, 14031}
+    {_NO_REPLICA_SET, TIME_LIMIT_EXCEEDED, WRITE_CONFLICT}
+    | {18, 24, 43, 64, 89, 91, 100, 133, 134, 175, 189, 202, 225, 237, 239, 246, 251, 262, 290}
+    | {317, 391, 11600, 11601, 11602, 14031}
 )
 
 _cancels_before: ContextVar[int] = ContextVar("haulage_cancels_before", default=0)

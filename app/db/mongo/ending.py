@@ -87,10 +87,13 @@ class MongoEnding(MongoHolding, MongoKeys):
         )
         if job is None:
             return False
-        alive = await self._collection("nodes").find_one(
-            {"_id": job["node_id"], **ALIVE}, {"_id": 1}, session=session
+        # Changed, not only looked at: this look may be much later than the picture of the node that
+        # the transaction has. A node that has renewed since then conflicts with it.
+        nodes, node = self._collection("nodes"), {"_id": job["node_id"]}
+        lost = await nodes.update_one(
+            {**node, "$nor": [ALIVE]}, {"$inc": {"rescues": 1}}, session=session
         )
-        return alive is None
+        return bool(lost.matched_count) or await nodes.find_one(node, session=session) is None
 
     async def _close_attempt(self, ended: Document, session: Session) -> None:
         """Keep the attempt for good; the job's document has it until the next claim."""

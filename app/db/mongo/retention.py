@@ -1,7 +1,8 @@
 """Letting go of what is done with, in MongoDB: small batches, the oldest first.
 
 One process at a time has its turn: each changes the same document in its transaction, and whoever
-meets another one there is told that nothing was removed.
+meets another one there is told that nothing was removed. Jobs in somebody else's hands are passed
+over; of anything else fewer are removed then, and the next turn comes soon.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,7 +13,7 @@ from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from app.db.mongo.calls import Session, made_by
-from app.db.mongo.connections import Document
+from app.db.mongo.connections import WRITE_CONFLICT, Document
 from app.db.mongo.datasets import MongoDatasets
 from app.db.mongo.instants import NOW, span
 from app.db.mongo.managing import MongoManaging
@@ -20,7 +21,6 @@ from app.domain.jobs import JobStatus
 
 _TURN: Final = "retention"
 _TURNS: Final = {"$ifNull": ["$turns", 0]}
-_WRITE_CONFLICT: Final = 112
 _NO_MORE: Final[Document] = {}
 
 # Removes at most so many things in a transaction, told the server's clock; says how many.
@@ -34,17 +34,36 @@ class MongoRetention(MongoManaging, MongoDatasets):
         """See DBInterface."""
         gone: list[str] = []
 
+        await self._clear_away()
+        with self._within():
+            gone = await self._prune_jobs(status, age_seconds, limit, _NO_MORE)
+        if gone:
+            await self._clear_away(gone)
+        return len(gone)
+
+    async def _prune_jobs(
+        self, status: JobStatus, age_seconds: float, limit: int, among: Document
+    ) -> list[str]:
+        """Those that were removed; where somebody holds one of them the others are, by halves."""
+        keys: list[str] = []
+        gone: list[str] = []
+
         async def prune(session: Session, now: int, limit: int) -> int:
-            old = {"status": status.value, "finished_at": _before(now, age_seconds)}
-            keys = await self._oldest("jobs", old, "finished_at", limit, session)
+            old = {"status": status.value, "finished_at": _before(now, age_seconds), **among}
+            keys[:] = await self._oldest("jobs", old, "finished_at", limit, session)
             gone[:] = await self._delete_jobs(keys, session)
             return len(gone)
 
-        await self._clear_away()
-        pruned = await self._in_turn(limit, prune)
-        if pruned:
-            await self._clear_away(gone)
-        return pruned
+        if await self._try_turn(limit, prune) is not None:
+            return gone
+        if len(keys) <= 1:
+            return []
+        half = len(keys) // 2
+        first, second = ({"_id": {"$in": part}} for part in (keys[:half], keys[half:]))
+        return [
+            *await self._prune_jobs(status, age_seconds, limit, first),
+            *await self._prune_jobs(status, age_seconds, limit, second),
+        ]
 
     async def prune_datasets(self, age_seconds: float, limit: int) -> int:
         """See DBInterface."""
@@ -178,7 +197,7 @@ class MongoRetention(MongoManaging, MongoDatasets):
                 await session.commit_transaction()
             except OperationFailure as error:
                 # Leaving the session ends what is left of the transaction.
-                if error.code != _WRITE_CONFLICT:
+                if error.code != WRITE_CONFLICT:
                     raise
                 return None if is_ours else 0
         return done
