@@ -11,7 +11,8 @@ from support import mongo
 from app.db.mongo.adapter import MongoJobsDB
 from app.db.mongo.indexes import BELONGINGS
 from app.domain.errors import DatabaseUnavailableError, JobDeletedError
-from app.domain.jobs import JobStatus, LogLine
+from app.domain.following import LogCursor
+from app.domain.jobs import JobStatus, LogLine, Progress
 from app.domain.sharing import PaidCall
 
 HOUR = 3_600_000_000
@@ -42,6 +43,7 @@ async def test_what_a_deleted_job_has_left_goes_with_the_next_pass_of_retention(
     job = await claimed(db)
     await db.append_logs(job.claim, [LogLine(1, 20, "log", "x", datetime.now(UTC))])
     await db.save_checkpoint(job.claim, "s", "1")
+    await db.report_progress(job.claim, Progress(0.5, "s"), is_milestone=True)
     await db.save_call(job.claim, PaidCall("k", "1", "s", "m"))
     await complete(db, job)
 
@@ -56,6 +58,22 @@ async def test_what_a_deleted_job_has_left_goes_with_the_next_pass_of_retention(
     assert {"job_payloads", "job_results", "job_logs", "usage"} <= left(documents)
     with pytest.raises(JobDeletedError):
         await db.get_job(job.id)
+    # Nobody is shown any of it.
+    with pytest.raises(JobDeletedError):
+        await db.get_payload(job.id)
+    with pytest.raises(JobDeletedError):
+        await db.get_result(job.id)
+    assert await db.list_attempts(job.id) == []
+    assert await db.list_attempts_after(job.id, 0, 10) == []
+    assert await db.list_milestones(job.id) == []
+    assert await db.list_logs(job.id) == []
+    [lines] = await db.list_lines([LogCursor(job.id, 0)], 10)
+    assert (lines.lines, lines.is_whole) == ((), True)
+    assert await db.find_log_tail(job.id, 0) == 0
+    assert await db.list_checkpoints(job.id, "", 10) == []
+    assert await db.list_checkpoint_stages(job.id) == []
+    assert await db.get_checkpoint(job.id, "s") is None
+    assert await db.list_usage(job.id) == []
     documents["deleted_jobs"].update_many({}, {"$inc": {"deleted_at": -HOUR}})
     # Its tombstone says that there is something, so it stays for as long.
     assert await db.prune_tombstones(1.0, 10) == 0

@@ -208,6 +208,11 @@ class MongoCalls:
             deleted = await self._collection("deleted_jobs").find_one({"_id": job_key(job_id)})
         return JobNotFoundError(job_id) if deleted is None else JobDeletedError(job_id)
 
+    async def _is_there(self, job_id: str, session: Session | None = None) -> bool:
+        """Whether there is such a job: what belonged to a deleted one may go a little later."""
+        key = {"_id": key_of(job_id)}
+        return await self._collection("jobs").find_one(key, {"_id": 1}, session=session) is not None
+
     async def _hold(self, claim: Claim, session: Session) -> Document:
         """Write to the job's document in a transaction if the claim is the running one.
 

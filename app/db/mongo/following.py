@@ -80,7 +80,7 @@ class MongoFollowing(MongoReading):
     async def _lines_after(self, cursor: LogCursor, limit: int) -> FoundLines:
         logs, job_id = self._collection("job_logs"), key_of(cursor.job_id)
         last = await logs.find_one({"job_id": job_id}, {"id": 1}, sort=[("id", -1)])
-        if last is None or last["id"] <= cursor.after:
+        if last is None or last["id"] <= cursor.after or not await self._is_there(job_id):
             return FoundLines((), cursor.after, is_whole=True)
         # A job's lines are numbered without a gap, so a look has its end before it begins.
         looked_at = LOG_LINES_LOOKED_AT if cursor.least_level > 0 else limit
@@ -104,7 +104,7 @@ class MongoFollowing(MongoReading):
                 {"job_id": key_of(job_id), "level": {"$gte": least_level}}, {"id": 1}
             )
             tail = [line async for line in found.sort([("id", -1)]).skip(lines).limit(1)]
-        return int(tail[0]["id"]) if tail else 0
+            return int(tail[0]["id"]) if tail and await self._is_there(job_id) else 0
 
     async def list_attempts_after(self, job_id: str, claim_no: int, limit: int) -> list[Attempt]:
         """See DBInterface."""
@@ -119,7 +119,7 @@ class MongoFollowing(MongoReading):
                 {"job_id": key_of(job_id), "n": 0, "stage": {"$gt": storable_text(after)}},
                 {"stage": 1, "claim_no": 1, "stored_bytes": 1, "saved_at": 1},
             )
-            return [
+            checkpoints = [
                 Checkpoint(
                     checkpoint["stage"],
                     checkpoint["claim_no"],
@@ -128,6 +128,7 @@ class MongoFollowing(MongoReading):
                 )
                 async for checkpoint in found.sort([("stage", 1)]).limit(limit)
             ]
+            return checkpoints if checkpoints and await self._is_there(job_id) else []
 
 
 def _line(found: Document) -> StoredLine:

@@ -131,7 +131,9 @@ class MongoHolding(MongoCalls):
             return None  # no stage can be called so
         async with self._at_one_instant() as session:
             pieces = await self._pieces(session, "job_checkpoints", job_id, stage=stage)
-        return await unpacked(pieces) if pieces else None
+            if not pieces or not await self._is_there(job_id, session):
+                return None
+        return await unpacked(pieces)
 
     async def _change_held(self, claim: Claim, update: list[Document]) -> int:
         """Change the job's document alone; returns how many events lie in it."""

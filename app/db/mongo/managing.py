@@ -66,7 +66,8 @@ class MongoManaging(MongoEnding):
         """See DBInterface."""
         async with self._at_one_instant() as session:
             pieces = await self._pieces(session, "job_payloads", job_key(job_id))
-        if not pieces:
+            is_there = await self._is_there(job_id, session)
+        if not pieces or not is_there:
             raise await self._missing(job_id)
         return (await unpacked(pieces)).decode()
 
@@ -76,7 +77,8 @@ class MongoManaging(MongoEnding):
             found = self._collection("job_checkpoints").find(
                 {"job_id": key_of(job_id), "n": 0}, {"stage": 1}
             )
-            return [checkpoint["stage"] async for checkpoint in found.sort([("saved_no", 1)])]
+            stages = [checkpoint["stage"] async for checkpoint in found.sort([("saved_no", 1)])]
+            return stages if stages and await self._is_there(job_id) else []
 
     async def _find(
         self, wanted: JobFilter, limit: int, before: str | None, *, without_wish: bool = False

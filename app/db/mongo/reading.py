@@ -33,7 +33,9 @@ class MongoReading(MongoCalls):
             job = await self._collection("jobs").find_one({"_id": key_of(job_id)}, {"events": 1})
             moved = self._collection("job_events").find({"job_id": key_of(job_id)})
             parts = [part["events"] async for part in moved]
-        parts.append([] if job is None else job["events"])
+        if job is None:
+            return []
+        parts.append(job["events"])
         events = {event["id"]: event for part in parts for event in part}
         return [
             Milestone(
@@ -59,6 +61,8 @@ class MongoReading(MongoCalls):
         async with self._bounded():
             found = self._collection("job_logs").find({"job_id": key_of(job_id)})
             lines = [line async for line in found.sort([("id", -1)]).limit(limit)]
+            if not await self._is_there(job_id):
+                return []
         return [
             LogLine(
                 line["line_no"], line["level"], line["source"], line["line"], instant(line["at"])
@@ -78,8 +82,10 @@ class MongoReading(MongoCalls):
                 {"job_id": key, "claim_no": {"$gt": claim_no}}
             )
             ended = [a async for a in found.sort([("claim_no", 1)]).limit(limit or 0)]
+        if job is None:
+            return []
         attempts = {attempt["claim_no"]: attempt for attempt in ended}
-        latest = job and job["latest"]
+        latest = job["latest"]
         if latest and latest["claim_no"] > claim_no:
             attempts.setdefault(latest["claim_no"], latest)
         return [attempt_of(attempts[number]) for number in sorted(attempts)[:limit]]

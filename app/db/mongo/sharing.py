@@ -98,6 +98,8 @@ class MongoSharing(MongoCalls):
                 ]
             )
             groups = [group async for group in found]
+            if not await self._is_there(job_id):
+                return []
         return [
             CallUsage(
                 stage=group["_id"]["stage"],
