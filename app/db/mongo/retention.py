@@ -36,7 +36,8 @@ class MongoRetention(MongoManaging, MongoDatasets):
 
         await self._clear_away()
         with self._within():
-            gone = await self._prune_jobs(status, age_seconds, limit, _NO_MORE)
+            # To the server a limit of none means all.
+            gone = await self._prune_jobs(status, age_seconds, limit, _NO_MORE) if limit > 0 else []
         if gone:
             await self._clear_away(gone)
         return len(gone)
