@@ -32,8 +32,6 @@ class MongoRetention(MongoManaging, MongoDatasets):
 
     async def prune_jobs(self, status: JobStatus, age_seconds: float, limit: int) -> int:
         """See DBInterface."""
-        gone: list[str] = []
-
         await self._clear_away()
         with self._within():
             # To the server a limit of none means all.
