@@ -128,8 +128,8 @@ Index(
     jobs.c.id,
     postgresql_where=text("status = 'pending'"),
 )
-# The same for each queue: where some are paused, claims go by the others. The columns beside the key
-# are for reports, which then read no row: record 27 of docs/decisions.md.
+# The same for each queue: where some are paused, claims go by the others. The columns beside the
+# key are for reports, which then read no row: record 27 of docs/decisions.md.
 Index(
     "jobs_waiting_idx",
     jobs.c.queue,

@@ -28,7 +28,7 @@ OF_A_DAY: dict[str, str] = {
     "completed jobs": "select pipeline, avg(run_seconds) from reporting.jobs"
     " where status = 'completed' and finished_at > now() - interval '1 day' group by pipeline",
 }
-# Beside the history of JOBS: many that wait, most of them due for hours, a few for a second attempt.
+# Beside the history: many that wait, due for hours, a few of them for a second attempt.
 WAITING = 20_000
 AGAIN = 200
 PIPELINES = 3
