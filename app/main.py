@@ -95,10 +95,7 @@ def announce(
     telemetry: Telemetry,
     unasked: Collection[str] = (),
 ) -> Announcer:
-    """Tell the database what this process can run, for jobs that are submitted by SQL.
-
-    What is returned goes on beside the service, where it could not be stored at once.
-    """
+    """Tell the database what we can run, for jobs by SQL; the answer tries on where that failed."""
     once = functools.partial(
         announce_pipelines,
         url,

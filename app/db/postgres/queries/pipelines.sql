@@ -1,7 +1,7 @@
 -- What services can run, told to the database for haulage.enqueue.
 
 -- name: announce_pipelines
--- Stores what can run since $10 s: $8 is for jobs that name none, of those in $9 only names are known.
+-- Stores what can run since $10 s: $8 if a job names none; of those in $9 names are known alone.
 insert into haulage.pipelines as known (
     name, max_attempts, timeout_seconds, start_timeout_seconds, stall_seconds,
     memory_limit_bytes, takes_dataset, defaulted_at, announced_at
