@@ -153,6 +153,52 @@ async def test_one_batch_that_is_late_is_asked_again_in_halves() -> None:
     assert (outcome.batch, outcome.fallen_back, outcome.lost) == (20, 0, None)
 
 
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("place", range(0, 50, 7))
+async def test_one_answer_that_keeps_the_model_from_answering_costs_no_other_its_verdict(
+    place: int, concurrency: int
+) -> None:
+    given = await labelled()
+    poison = given.prepared.texts[place]
+
+    def late(request: Any) -> Any:
+        if stage(request) == "assign" and poison in document(request)["answers"].values():
+            raise LLMUnavailableError("no answer within 120 s")
+        return good(request)
+
+    parameters = replace(FULL, llm=replace(SETTINGS, concurrency=concurrency))
+    outcome = await assigned(Coder(late), given, parameters)
+    honest = await assigned(Coder(good), given, parameters)
+    assert (outcome.batch, outcome.fallen_back, outcome.lost) == (20, 1, None)
+    assert outcome.of[place].method == "cluster"
+    assert outcome.of[:place] + outcome.of[place + 1 :] == (
+        honest.of[:place] + honest.of[place + 1 :]
+    )
+
+
+async def test_an_answer_that_spoils_every_batch_of_the_calibration_makes_batches_no_smaller() -> (
+    None
+):
+    given = await labelled()
+    texts = given.prepared.texts
+    # What is asked first is asked singly, which is the sample.
+    first = Coder(good)
+    await assigned(first, given)
+    for shown in (first.shown[0], first.shown[10]):
+        (poison,) = shown["answers"].values()
+        assert poison in texts
+
+        def one_missing(answer: Any, shown: dict[str, Any], poison: str = poison) -> Any:
+            spoils = poison in shown["answers"].values() and len(answer) > 1
+            return dict(list(answer.items())[1:]) if spoils else answer
+
+        coder = Coder(lying("assign", one_missing))
+        outcome = await assigned(coder, given)
+        assert outcome.batch == 20
+        assert outcome.of == (await assigned(Coder(good), given)).of
+        assert coder.calls["assign"] <= first.calls["assign"] + 2 * (by_model.MOST_SEARCH + 1)
+
+
 LIES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "a theme that is not in the list": lambda answer, _: {
         key: {"themes": ["Invented theme"]} for key in answer

@@ -28,7 +28,8 @@ from app.pipelines.thematic.doubling import doubled, one_by_one
 from app.pipelines.thematic.doubts import Doubts
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
-from app.pipelines.thematic.patience import Patience
+from app.pipelines.thematic.patience import Patience, TooManyError
+from app.pipelines.thematic.prepare import Prepared, authors
 from app.pipelines.thematic.prompts import Survey, reads_like_an_instruction
 
 BATCHES: Final = (20, 10, 5)
@@ -54,7 +55,7 @@ class ByModel:
     def __init__(
         self,
         asker: Asker,
-        texts: list[str],
+        prepared: Prepared,
         labels: Labels,
         survey: Survey,
         nearby: list[Assigned],
@@ -62,7 +63,8 @@ class ByModel:
         report: Report,
     ) -> None:
         self._asker = asker
-        self._texts = texts
+        self._texts = prepared.texts
+        self._authors = authors(prepared)
         self._question = Question(labels, survey)
         self._nearby = nearby
         self._cosine = cosine
@@ -121,8 +123,10 @@ class ByModel:
     ) -> int:
         """The largest batch in which the sample is judged as it was singly.
 
-        A batch that gets no usable answer in time is too large for the model.
+        A batch that gets no usable answer in time is too large for the model. What got none singly
+        tells nothing of batches, and would spoil its own.
         """
+        sample = [text for text in sample if _is_told(singly[text])]
         for batch in BATCHES:
             size = self._controls.room(batch)
             again: dict[int, Assigned] = {}
@@ -142,8 +146,17 @@ class ByModel:
 
     async def _asked_without_orders(self, part: Sequence[int]) -> dict[int, Assigned]:
         """A batch of the calibration, which is to tell of the model and not of an order in it."""
-        judged, is_honest = await self._controls.ask(part, self._patience.ask)
-        if not is_honest and (obeyed := await self._obeyed(part)):
+        try:
+            judged, is_honest = await self._controls.ask(part, self._patience.ask)
+        except TooManyError:
+            raise
+        except AnswerRejectedError:
+            # One answer may have brought it about, or so many are too much for the model.
+            if not (obeyed := await self._obeyed(part)):
+                raise
+        else:
+            obeyed = [] if is_honest else await self._obeyed(part)
+        if obeyed:
             part = [text for text in part if text not in obeyed]
             judged, _ = await self._controls.ask(part, self._patience.ask)
         return dict(zip(part, judged, strict=True))
@@ -161,7 +174,12 @@ class ByModel:
             if self._search_left <= 0:
                 break
             self._search_left -= 1
-            _, is_honest = await self._controls.ask(half, self._patience.ask, always=True)
+            try:
+                _, is_honest = await self._controls.ask(half, self._patience.ask, always=True)
+            except TooManyError:
+                raise
+            except AnswerRejectedError:
+                is_honest = False
             if not is_honest:
                 found += await self._obeyed(half)
         return found
@@ -238,13 +256,20 @@ class ByModel:
         self, assigned: dict[int, Assigned], size: int, *, is_all: bool
     ) -> tuple[int, int]:
         """Put right what a second batch says otherwise; how many were asked, and agreed, twice."""
+        parts = [part for part, _, _ in sorted(self._judged, key=lambda each: each[0][0])]
         batches = [
             [text for text in part if self._is_of_a_batch(text, assigned[text])]
-            for part, _, _ in sorted(self._judged, key=lambda each: each[0][0])
+            for part in parts
             if len(part) > 1
         ]
-        chosen = batches if is_all else self._doubts.of(batches, assigned, size)
-        again = await doubled(chosen, size, assigned, self._patience.ask, says_the_same)
+        chosen = (
+            [text for batch in batches for text in batch]
+            if is_all
+            else self._doubts.of(batches, assigned, size)
+        )
+        again = await doubled(
+            parts, chosen, size, assigned, self._patience.ask, self._authors.__getitem__
+        )
         beside = [
             other
             for batch in batches
@@ -260,8 +285,7 @@ class ByModel:
         return len(again.same) + len(again.alone), len(again.same)
 
     def _is_of_a_batch(self, text: int, judged: Assigned) -> bool:
-        is_told = judged.method == "llm" and judged.status != "failed"
-        return is_told and text not in self._by_itself
+        return _is_told(judged) and text not in self._by_itself
 
     async def _alone(self, texts: Sequence[int]) -> dict[int, Assigned]:
         """What is said of each text by itself, as far as calls reach."""
@@ -302,6 +326,10 @@ def _controls(known: dict[int, Assigned], seed: int) -> Controls[int, Assigned]:
         return theme, (verdict.stance or [""])[0]
 
     return Controls(known, says_the_same, kind, seed)
+
+
+def _is_told(judged: Assigned) -> bool:
+    return judged.method == "llm" and judged.status != "failed"
 
 
 def _failed(problems: Sequence[str]) -> Assigned:

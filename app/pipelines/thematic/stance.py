@@ -24,7 +24,7 @@ from app.pipelines.thematic.doubling import doubled, one_by_one
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.patience import Patience, TooManyError
-from app.pipelines.thematic.prepare import Prepared
+from app.pipelines.thematic.prepare import Prepared, authors
 from app.pipelines.thematic.prompts import (
     Survey,
     items,
@@ -91,7 +91,7 @@ async def stance(
         if not each.stance
         for theme in each.themes
     ]
-    judge = _Judge(asker, prepared.texts, labels, survey, report)
+    judge = _Judge(asker, prepared, labels, survey, report)
     told = await judge.judge(pairs, seed, is_all=double_coding == "all")
     return Stances(
         of=[
@@ -105,10 +105,11 @@ async def stance(
 
 class _Judge:
     def __init__(
-        self, asker: Asker, texts: Sequence[str], labels: Labels, survey: Survey, report: Report
+        self, asker: Asker, prepared: Prepared, labels: Labels, survey: Survey, report: Report
     ) -> None:
         self._asker = asker
-        self._texts = texts
+        self._texts = prepared.texts
+        self._authors = authors(prepared)
         self._labels = labels
         self._survey = survey
         self._report = report
@@ -145,15 +146,16 @@ class _Judge:
         self, told: dict[_Pair, str], size: int, seed: int, *, is_all: bool
     ) -> None:
         """Put right what a second batch says otherwise, and what stood beside it."""
-        batches = [
-            [pair for pair in part if told[pair]]
-            for part in sorted((*self._honest, *self._obeyed), key=lambda part: part[0])
-            if len(part) > 1
-        ]
+        parts = sorted((*self._honest, *self._obeyed), key=lambda part: part[0])
+        batches = [[pair for pair in part if told[pair]] for part in parts if len(part) > 1]
         chance = random.Random(seed)  # noqa: S311
-        chosen = batches if is_all else [[chance.choice(batch)] for batch in batches if batch]
+        chosen = (
+            [pair for batch in batches for pair in batch]
+            if is_all
+            else [chance.choice(batch) for batch in batches if batch]
+        )
         again = await doubled(
-            chosen, size, told, self._patience.ask, str.__eq__, answer=lambda pair: pair[0]
+            parts, chosen, size, told, self._patience.ask, lambda pair: self._authors[pair[0]]
         )
         moved = {pair for pair, alone in again.alone.items() if {told[pair], alone} == _OPPOSITE}
         told |= again.alone
