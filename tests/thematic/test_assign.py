@@ -12,6 +12,7 @@ from thematic.test_name import Material, material, named, quiet
 from app.pipelines.llm import BudgetExceededError, LLMUnavailableError
 from app.pipelines.thematic import assign, by_model, prepare
 from app.pipelines.thematic.assigned import Assigned, Assignments
+from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.parameters import Parameters
 from app.pipelines.thematic.prompts import Survey, reads_like_an_instruction
 
@@ -23,7 +24,9 @@ async def labelled(more: tuple[str, ...] = ()) -> Material:
     return replace(given, labels=await named(Coder(good), given))
 
 
-async def assigned(coder: Coder, given: Material, parameters: Parameters = FULL) -> Assignments:
+async def assigned(
+    coder: Coder, given: Material, parameters: Parameters = FULL, report: Report = quiet
+) -> Assignments:
     return await assign.assign(
         asker(coder, parameters.llm or SETTINGS),
         prepared=given.prepared,
@@ -34,7 +37,7 @@ async def assigned(coder: Coder, given: Material, parameters: Parameters = FULL)
         labels=given.labels,
         survey=Survey(None, None),
         parameters=parameters,
-        report=quiet,
+        report=report,
     )
 
 

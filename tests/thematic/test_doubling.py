@@ -199,6 +199,26 @@ async def test_all_verdicts_twice_cost_about_twice_the_batches() -> None:
     assert both.doubled == both.doubled_same == rest
 
 
+@pytest.mark.parametrize("at", ["assign", "stance"])
+async def test_progress_goes_on_while_all_are_coded_twice(at: str) -> None:
+    given = await labelled()
+    of = (await assigned(Coder(good), given, NAME)).of
+    told: list[tuple[float, str]] = []
+
+    async def report(done: float, message: str) -> None:
+        told.append((done, message))
+
+    if at == "assign":
+        await assigned(Coder(good), given, ALL, report)
+    else:
+        await stances(Coder(good), given, of, "all", report)
+    fractions = [done for done, _ in told]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1.0
+    # The second time takes 18 calls; whoever watches for a stall hears of each.
+    assert sum("again" in message for _, message in told) == 18
+
+
 async def test_verdicts_that_no_second_batch_confirms_are_left_to_the_clusters() -> None:
     given = await labelled()
     texts = set(given.prepared.texts)

@@ -71,6 +71,7 @@ class ByModel:
         self._doubts = Doubts(cosine)
         self._report = report
         self._done = 0
+        self._of = 0
         self._fallen_back = 0
         self._sentences: list[str] = []
         self._patience = Patience(self._asked)
@@ -87,6 +88,8 @@ class ByModel:
         plain = [text for text in range(len(self._texts)) if text not in alone]
         drawn = random.Random(seed).sample(plain, min(CALIBRATED_ON, len(plain)))  # noqa: S311
         sample = sorted(drawn)
+        is_all = double_coding == "all"
+        self._of = len(self._texts) + (len(plain) - len(sample) if is_all else 0)
         assigned = dict(zip(sample, await self._judge(sample, 1), strict=True))
         rest = [text for text in plain if text not in assigned]
         self._patience.lend(rest)
@@ -107,7 +110,7 @@ class ByModel:
         for part, judged, is_honest in sorted(self._judged, key=lambda each: each[0][0]):
             if not is_honest or self._is_suspicious(part, judged, usual):
                 assigned |= await self._again(part, judged, is_honest=is_honest)
-        twice, same = await self._code_twice(assigned, batch, is_all=double_coding == "all")
+        twice, same = await self._code_twice(assigned, batch, is_all=is_all)
         return Assignments(
             of=[assigned[text] for text in range(len(self._texts))],
             batch=batch,
@@ -239,7 +242,7 @@ class ByModel:
                 continue
             self._again_left -= 1
             try:
-                again, holds = await self._controls.ask(half, self._patience.ask)
+                again, holds = await self._controls.ask(half, self._asked_again)
                 told |= await self._again(half, again, is_honest=holds)
             except AnswerRejectedError as error:
                 alone = len(half) == 1
@@ -268,7 +271,7 @@ class ByModel:
             else self._doubts.of(batches, assigned, size)
         )
         again = await doubled(
-            parts, chosen, size, assigned, self._patience.ask, self._authors.__getitem__
+            parts, chosen, size, assigned, self._asked_again, self._authors.__getitem__
         )
         beside = [
             other
@@ -290,7 +293,7 @@ class ByModel:
     async def _alone(self, texts: Sequence[int]) -> dict[int, Assigned]:
         """What is said of each text by itself, as far as calls reach."""
         self._again_left, calls = max(0, self._again_left - len(texts)), self._again_left
-        told = await one_by_one(texts[:calls], self._patience.ask)
+        told = await one_by_one(texts[:calls], self._asked_again)
         return told | self._left_to_the_clusters([text for text in texts if text not in told])
 
     def _left_to_the_clusters(self, part: Sequence[int]) -> dict[int, Assigned]:
@@ -299,8 +302,15 @@ class ByModel:
 
     async def _tell(self, more: int) -> None:
         self._done += more
-        total = len(self._texts)
-        await self._report(min(1.0, self._done / total), f"{self._done:,} of {total:,} texts")
+        words = f"{self._done:,} of {len(self._texts):,} texts"
+        await self._report(self._done / self._of, words)
+
+    async def _asked_again(self, part: Sequence[int]) -> list[Assigned]:
+        judged = await self._patience.ask(part)
+        self._done += len(part)
+        words = "asking again beside fewer or other answers"
+        await self._report(min(1.0, self._done / self._of), words)
+        return judged
 
     async def _asked(self, part: Sequence[int]) -> list[Assigned]:
         """The verdicts on texts, and on controls by their negative numbers."""

@@ -120,6 +120,7 @@ class _Judge:
         self._honest: list[Sequence[_Pair]] = []
         self._done = 0
         self._of = 0
+        self._to_do = 0
         self._again_left = 0
 
     async def judge(self, pairs: Sequence[_Pair], seed: int, *, is_all: bool) -> dict[_Pair, str]:
@@ -128,6 +129,7 @@ class _Judge:
         suspicious = {t for t, text in enumerate(self._texts) if reads_like_an_instruction(text)}
         alone = [pair for pair in pairs if pair[0] in suspicious]
         plain = [pair for pair in pairs if pair[0] not in suspicious]
+        self._to_do = len(pairs) + (len(plain) if is_all else 0)
         told = await self._told(alone, 1)
         size = PAIRS_PER_CALL
         if plain and self._asker.is_there:
@@ -155,7 +157,7 @@ class _Judge:
             else [chance.choice(batch) for batch in batches if batch]
         )
         again = await doubled(
-            parts, chosen, size, told, self._patience.ask, lambda pair: self._authors[pair[0]]
+            parts, chosen, size, told, self._asked_again, lambda pair: self._authors[pair[0]]
         )
         moved = {pair for pair, alone in again.alone.items() if {told[pair], alone} == _OPPOSITE}
         told |= again.alone
@@ -169,8 +171,15 @@ class _Judge:
             for pair in batch
             if pair not in moved
         ]
-        alone = await one_by_one(beside[: self._again_left], self._patience.ask)
+        alone = await one_by_one(beside[: self._again_left], self._asked_again)
         told |= {pair: alone.get(pair, "") for pair in beside}
+
+    async def _asked_again(self, part: Sequence[_Pair]) -> list[str]:
+        judged = await self._patience.ask(part)
+        self._done += len(part)
+        words = "asking again beside fewer or other answers"
+        await self._report(min(1.0, self._done / self._to_do), words)
+        return judged
 
     async def _firm(self) -> dict[_Pair, str]:
         """Controls, whose texts have negative numbers."""
@@ -202,7 +211,7 @@ class _Judge:
             (self._honest if is_honest else self._obeyed).append(part)
             self._done += len(part)
             words = f"{self._done:,} of {self._of:,} answers to their themes"
-            await self._report(self._done / self._of, words)
+            await self._report(self._done / self._to_do, words)
             return judged
 
         def failed(_pair: _Pair, _problems: list[str]) -> str:
@@ -224,7 +233,7 @@ class _Judge:
                 continue
             self._again_left -= 1
             try:
-                judged, is_honest = await self._controls.ask(half, self._patience.ask)
+                judged, is_honest = await self._controls.ask(half, self._asked_again)
             except AnswerRejectedError:
                 is_honest = False
             except LLMError:
