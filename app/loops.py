@@ -14,7 +14,7 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from app.telemetry import Telemetry
 
@@ -33,6 +33,19 @@ def retry_delay_seconds(
     """Jittered exponential delay after the n-th failure in a row, at most `max_seconds`."""
     doublings = min(max(failures - 1, 0), 16)
     return jittered_seconds(min(max_seconds, first_seconds * 2.0**doublings))
+
+
+class Companion(Protocol):
+    """Work that shares somebody's event loop and life, and nothing else."""
+
+    def start(self) -> None:
+        """Begin on the running event loop."""
+
+    async def stop(self) -> None:
+        """End soon, within some tenths of a second; else it is cancelled."""
+
+    async def close(self) -> None:
+        """Give up what it holds, as soon; it may be started again."""
 
 
 class Backoff:

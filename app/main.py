@@ -24,11 +24,12 @@ from app.db import schemas
 from app.db.interface import DBFactory, DBInterface
 from app.db.opening import AnyURL, Database, open_database
 from app.db.postgres.adapter import MAX_POOL_CONNECTIONS, PostgresJobsDB
-from app.db.postgres.announcing import announce_pipelines
+from app.db.postgres.announcing import Announcer, announce_pipelines
 from app.db.postgres.budget import connections_left
 from app.db.urls import DatabaseURL
-from app.domain.errors import ConfigurationError, DatabaseUnavailableError, RoleError
+from app.domain.errors import ConfigurationError
 from app.domain.jobs import Registration
+from app.loops import Companion
 from app.orchestrator.manager import QueueManager
 from app.orchestrator.options import ManagerOptions
 from app.orchestrator.pruning import Pruner
@@ -93,22 +94,20 @@ def announce(
     pipelines: Mapping[str, Registration],
     telemetry: Telemetry,
     unasked: Collection[str] = (),
-) -> None:
-    """Tell the database what this process can run, for jobs that are submitted by SQL.
-
-    Where that cannot be stored they go by what was announced before; nothing else depends on it.
-    """
-    try:
-        announce_pipelines(
-            url,
-            pipelines.values(),
-            # A worker's own default counts for nobody: those who take requests have it.
-            default=None if role == "worker" else settings.pipeline,
-            with_dataset=[name for name, each in pipelines.items() if declares(each, "dataset")],
-            unasked=unasked,
-        )
-    except (DatabaseUnavailableError, RoleError) as error:
-        telemetry.emit("pipelines.unannounced", reason=str(error))
+) -> Announcer:
+    """Tell the database what we can run, for jobs by SQL; the answer tries on where that failed."""
+    once = functools.partial(
+        announce_pipelines,
+        url,
+        pipelines.values(),
+        # A worker's own default counts for nobody: those who take requests have it.
+        default=None if role == "worker" else settings.pipeline,
+        with_dataset=[name for name, each in pipelines.items() if declares(each, "dataset")],
+        unasked=unasked,
+    )
+    announcer = Announcer(once, telemetry)
+    announcer.announce_at_start()
+    return announcer
 
 
 def _make_db_impl(
@@ -224,9 +223,10 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
             if database is not None and isinstance(database.url, DatabaseURL):
                 warn_of_few_connections(database.url, settings, role, telemetry)
             pipelines, unasked = _with_declarations(pipelines, probe, telemetry)
+        companions: list[Companion] = []
         # Who submits by SQL does so to PostgreSQL.
         if database is not None and isinstance(database.url, DatabaseURL):
-            announce(database.url, settings, role, pipelines, telemetry, unasked)
+            companions = [announce(database.url, settings, role, pipelines, telemetry, unasked)]
         manager = None
         if role != "api":
             manager = QueueManager(
@@ -235,12 +235,12 @@ def _build(settings: Settings, role: Role, db_factory: DBFactory | None = None) 
                 options=_manager_options(settings),
                 telemetry=telemetry,
                 worker_db_factory=worker_db_factory,
-                companions=[Pruner(db_factory, settings.retention, telemetry)],
+                companions=[Pruner(db_factory, settings.retention, telemetry), *companions],
             )
         web_db = web_db_factory()
         web = WebServer(
             web_db,
-            manager or NoScheduler(),
+            manager or NoScheduler(companions),
             pipelines=pipelines,
             default_pipeline=settings.pipeline,
             access=_access(settings),

@@ -43,6 +43,7 @@ EVENTS: Final[Mapping[str, int]] = MappingProxyType(
         "worker.ended": logging.INFO,
         "worker.killed": logging.WARNING,
         "pipeline.unknown_defaults": logging.WARNING,
+        "pipelines.announced": logging.INFO,
         "pipelines.unannounced": logging.WARNING,
         "retention.pruned": logging.INFO,
         "preload.incomplete": logging.WARNING,

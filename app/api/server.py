@@ -4,7 +4,7 @@ It must never compute, import a pipeline or touch a process.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Annotated, Final, Protocol
@@ -48,6 +48,7 @@ from app.api.webhooks import WebhookRoutes
 from app.db.interface import DBFactory, DBInterface
 from app.domain.health import VitalSigns
 from app.domain.jobs import Registration
+from app.loops import Companion
 from app.webhooks.addresses import AddressRules
 
 _DESCRIPTION: Final = """\
@@ -74,13 +75,25 @@ class Scheduler(Protocol):
 
 
 class NoScheduler:
-    """For a process that only serves HTTP."""
+    """For a process that only serves HTTP.
+
+    Args:
+        companions: work that a scheduler would have beside it, started and stopped with the server.
+    """
+
+    def __init__(self, companions: Sequence[Companion] = ()) -> None:
+        self._companions = companions
 
     async def start(self) -> None:
-        """Nothing to start."""
+        """Start the companions."""
+        for companion in self._companions:
+            companion.start()
 
     async def stop(self) -> None:
-        """Nothing to stop."""
+        """Stop the companions."""
+        for companion in self._companions:
+            await companion.stop()
+            await companion.close()
 
 
 class WebServer:

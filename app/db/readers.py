@@ -19,26 +19,36 @@ TIMEOUT_SECONDS: Final = 30.0
 _MAX_NAME_BYTES: Final = 63
 
 
-def grant_script(reader: str, database: str, timeout_seconds: float = TIMEOUT_SECONDS) -> str:
+def grant_script(
+    reader: str,
+    database: str,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    connections: int | None = None,
+) -> str:
     """What lets this role read the reports of this database, as one SQL script.
 
     Args:
         timeout_seconds: for each statement, and for a transaction that does nothing.
+        connections: sessions that it may have at once; None leaves the role's limit as it is,
+            which somebody else may have set.
 
     Raises:
         RoleError: no role could be called so.
     """
-    return _script(
+    script = _script(
         "grant_reader",
         reader=_quoted_role(reader),
         reader_text=_text(reader),
         database=_quoted(database),
         timeout=f"'{timeout_seconds * 1_000:.0f}ms'",
     )
+    if connections is not None:
+        script += _script("limit_reader", reader=_quoted_role(reader), connections=str(connections))
+    return script
 
 
 def revoke_script(reader: str, database: str) -> str:
-    """What takes it back."""
+    """What takes it back, with a limit of its sessions unless another database lets it read too."""
     return _script(
         "revoke_reader",
         reader=_quoted_role(reader),

@@ -12,7 +12,7 @@ the truth about jobs; this module must never hold one in memory only, and never 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from app.db.interface import DBFactory, DBInterface
 from app.domain.health import VitalSigns
@@ -26,7 +26,7 @@ from app.domain.lifecycle import (
     Outcome,
     Released,
 )
-from app.loops import PeriodicLoop
+from app.loops import Companion, PeriodicLoop
 from app.orchestrator import recovery
 from app.orchestrator.claiming import Claimer
 from app.orchestrator.ending import (
@@ -56,19 +56,6 @@ LIMITS_INTERVAL_SECONDS: Final = 0.5
 RENEWAL_RETRY_SECONDS: Final = 1.0
 LOOP_STOP_SECONDS: Final = 0.3
 CLOSE_SECONDS: Final = 0.3
-
-
-class Companion(Protocol):
-    """Work that shares a node's event loop and its life, and nothing else."""
-
-    def start(self) -> None:
-        """Begin on the running event loop."""
-
-    async def stop(self) -> None:
-        """End within LOOP_STOP_SECONDS; else it is cancelled."""
-
-    async def close(self) -> None:
-        """Give up what it holds, within CLOSE_SECONDS; it may be started again."""
 
 
 class QueueManager:

@@ -306,8 +306,8 @@ class Metrics(Part):
         ge=0, description="Different wordings that the LLM was asked about twice, in two batches."
     )
     double_coding_agreement: float | None = Field(
-        description="Share of those of which both batches said the same; of `doubtful` ones a "
-        "lower bound for all. Null without any."
+        description="Share of those of which both batches said the same, themes in the same order; "
+        "of `doubtful` ones a lower bound for all. Null without any."
     )
 
 

@@ -1,5 +1,6 @@
 """`haulage db grant-reader`: reports for a role, and nothing else."""
 
+import asyncio
 import dataclasses
 from collections.abc import Iterator
 from uuid import uuid4
@@ -7,7 +8,9 @@ from uuid import uuid4
 import asyncpg
 import pytest
 from click.testing import CliRunner, Result
-from support.sql import rows, script, value
+from support.postgres import PostgresServer
+from support.sql import kept_session, rows, script, value
+from support.waiting import eventually
 
 from app.cli.database import database
 from app.db.schema import metadata
@@ -57,6 +60,26 @@ def granted(reader: str, url: str, *arguments: str) -> str:
     assert done.exit_code == 0, done.output or done.exception
     assert reader in done.output
     return url_of(reader, url)
+
+
+def limit(url: str, reader: str) -> int:
+    """Sessions that the role may have at once, -1 for as many as it likes."""
+    found: int = value(url, "select rolconnlimit from pg_roles where rolname = $1", reader)
+    return found
+
+
+def until_let_in(url: str) -> None:
+    """Return once the server has a place for this session: one that ends keeps its own a little."""
+
+    async def let_in() -> bool:
+        try:
+            connection = await asyncpg.connect(url)
+        except asyncpg.TooManyConnectionsError:
+            return False
+        await connection.close()
+        return True
+
+    asyncio.run(eventually(let_in, "a place that was given up"))
 
 
 def views(url: str) -> list[str]:
@@ -116,6 +139,83 @@ def test_a_long_statement_of_a_reader_is_ended(database_url: str, reader: str) -
     assert value(granted(reader, database_url), "show statement_timeout") == "30s"
 
 
+def test_a_session_more_than_allowed_is_refused_and_harms_no_other(
+    database_url: str, reader: str
+) -> None:
+    theirs = granted(reader, database_url, "--connections", "2")
+
+    with kept_session(theirs) as first, kept_session(theirs) as second:
+        with pytest.raises(asyncpg.TooManyConnectionsError, match="too many connections for role"):
+            value(theirs, "select 1")
+        for session in (first, second):
+            assert session("select * from reporting.jobs") == []
+    # A place that was given up is there for the next.
+    until_let_in(theirs)
+
+
+def test_a_limit_stays_until_another_is_given_or_the_role_is_closed_out(
+    database_url: str, reader: str
+) -> None:
+    rows(database_url, f"alter role {quoted(reader)} connection limit 7")
+    granted(reader, database_url)
+    assert limit(database_url, reader) == 7
+
+    granted(reader, database_url, "--connections", "2")
+    granted(reader, database_url)
+    assert limit(database_url, reader) == 2
+    granted(reader, database_url, "--connections", "3")
+    assert limit(database_url, reader) == 3
+
+    assert run("revoke-reader", reader).exit_code == 0
+    assert limit(database_url, reader) == -1
+
+
+def test_sessions_that_are_there_stay_when_the_limit_is_lowered(
+    database_url: str, reader: str
+) -> None:
+    theirs = granted(reader, database_url)
+
+    with kept_session(theirs) as first, kept_session(theirs) as second:
+        granted(reader, database_url, "--connections", "1")
+        for session in (first, second):
+            assert session("select * from reporting.jobs") == []
+        with pytest.raises(asyncpg.TooManyConnectionsError):
+            value(theirs, "select 1")
+
+
+def test_a_limit_stays_while_the_role_reads_of_another_database(
+    postgres_server: PostgresServer,
+    template_url: str,
+    database_url: str,
+    reader: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other_url = asyncio.run(postgres_server.create_database(template_url))
+    try:
+        granted(reader, database_url, "--connections", "2")
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setenv("HAULAGE_DATABASE_URL", other_url)
+            granted(reader, other_url)
+            assert run("revoke-reader", reader).exit_code == 0
+        assert limit(database_url, reader) == 2
+
+        assert run("revoke-reader", reader).exit_code == 0
+        assert limit(database_url, reader) == -1
+    finally:
+        asyncio.run(postgres_server.drop_database(other_url))
+
+
+@pytest.mark.parametrize("connections", ["0", "-1", "262144", "many"])
+def test_a_limit_that_no_server_has_is_refused(
+    database_url: str, reader: str, connections: str
+) -> None:
+    done = run("grant-reader", reader, "--connections", connections)
+
+    assert done.exit_code == 2
+    assert "--connections" in done.output
+    assert limit(database_url, reader) == -1
+
+
 def test_a_reader_reads_views_of_later_versions_too(database_url: str, reader: str) -> None:
     theirs = granted(reader, database_url)
     rows(database_url, "create view reporting.later as select 1 as one")
@@ -173,7 +273,7 @@ def test_what_is_printed_does_the_same_without_a_database(
 ) -> None:
     away = dataclasses.replace(DatabaseURL.parse(database_url), hosts=(("127.0.0.1", 1),))
     monkeypatch.setenv("HAULAGE_DATABASE_URL", away.asyncpg_dsn)
-    printed = run("grant-reader", reader, "--sql", "--timeout", "7")
+    printed = run("grant-reader", reader, "--sql", "--timeout", "7", "--connections", "1")
     back = run("revoke-reader", reader, "--sql")
     assert (printed.exit_code, back.exit_code) == (0, 0)
 
@@ -181,7 +281,9 @@ def test_what_is_printed_does_the_same_without_a_database(
     theirs = url_of(reader, database_url)
     assert rows(theirs, "select * from reporting.jobs") == []
     assert value(theirs, "show statement_timeout") == "7s"
+    assert limit(database_url, reader) == 1
     script(database_url, back.stdout)
+    assert limit(database_url, reader) == -1
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         rows(theirs, "select from reporting.jobs")
 

@@ -168,4 +168,5 @@ def relations(query: str) -> Iterator[str]:
 def filled_in(query: str, analysis: str) -> str:
     """A query as Grafana sends it, over all that there is."""
     query = TIME_FILTER.sub(r"\1 between '2000-01-01T00:00:00Z' and '2099-01-01T00:00:00Z'", query)
+    query = query.replace("$__timeFrom()", "'2000-01-01T00:00:00Z'")
     return query.replace("$analysis", analysis)

@@ -6,7 +6,7 @@ from decimal import Decimal
 from operator import itemgetter
 
 import pytest
-from contract.steps import CALL, claimed, new_job, new_node
+from contract.steps import CALL, claimed, complete, new_job, new_node
 from reporting.rows import (
     Session,
     ended,
@@ -201,6 +201,7 @@ async def test_calls_are_summed_by_job_stage_and_model(
     await db.save_call(other.claim, replace(CALL, key="c3" * 32, stage="assign"))
     await db.count_cached_calls(job.claim, "name", "small", 5)
     await db.count_failed_calls(job.claim, "name", "small", FailedCalls(1, 10, 0, 0.25))
+    await complete(db, other)
 
     rows = await view(session, "llm_usage")
 
@@ -216,3 +217,7 @@ async def test_calls_are_summed_by_job_stage_and_model(
         ]
     )
     assert all(row["first_at"] <= row["last_at"] for row in rows)
+    assert {row["job_id"]: row["finished_at"] is None for row in rows} == {
+        job.id: True,
+        other.id: False,
+    }

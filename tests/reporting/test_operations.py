@@ -82,6 +82,20 @@ async def test_the_longest_due_job_of_each_queue_and_pipeline_shows(
         assert is_about(row["wait_seconds"], seconds)
 
 
+async def test_of_those_due_for_equally_long_the_one_that_goes_first_shows(
+    db: PostgresJobsDB, session: Session
+) -> None:
+    jobs = [await new_job(db, pipeline="x", priority=n) for n in (0, 2, 2, 1)]
+    await session.execute("update haulage.jobs set run_at = now() - interval '100 seconds'")
+    later = await new_job(db, pipeline="x", priority=9)
+
+    row = await only(session, "oldest_pending")
+
+    assert (row["job_id"], row["due"]) == (jobs[1], 5)
+    claim = await db.claim_pending_jobs(await new_node(db), 2)
+    assert [job.id for job in claim] == [later, jobs[1]]
+
+
 async def test_scaling_is_a_row_of_noughts_when_there_is_nothing(session: Session) -> None:
     assert await only(session, "scaling") == {
         "due": 0,

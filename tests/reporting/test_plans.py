@@ -28,6 +28,26 @@ OF_A_DAY: dict[str, str] = {
     "completed jobs": "select pipeline, avg(run_seconds) from reporting.jobs"
     " where status = 'completed' and finished_at > now() - interval '1 day' group by pipeline",
 }
+# Beside the history: many that wait, due for hours, a few of them for a second attempt.
+WAITING = 20_000
+AGAIN = 200
+PIPELINES = 3
+FILL_WAITING = f"""
+insert into haulage.jobs (id, pipeline, queue, priority, run_at, claim_no, attempt)
+select
+    gen_random_uuid(), 'waits-' || n % {PIPELINES}, 'long', n % 3,
+    date_trunc('hour', now()) - interval '3 hours' - n * interval '{{step}}',
+    (n % {WAITING // AGAIN} = 0)::int, (n % {WAITING // AGAIN} = 0)::int
+from generate_series(1, {WAITING}) n
+"""  # noqa: S608  constants
+# What each view of waiting jobs may show of them, and so read of the table itself.
+SHOWN: dict[str, int] = {
+    "select * from reporting.oldest_pending": PIPELINES,
+    "select * from reporting.retries": AGAIN,
+    "select * from reporting.stuck_candidates": 0,
+    "select * from reporting.queue_now": 0,
+    "select * from reporting.scaling": 0,
+}
 COUNTED = """
 select count(*) filter (where finished_at is null) as unfinished,
     count(*) filter (where finished_at > now() - interval '25 hours') as of_a_day
@@ -99,3 +119,44 @@ async def test_no_view_reads_more_than_it_shows_when_there_is_a_long_history(
             session, "select outcome, count(*) from reporting.attempts group by outcome"
         )
         assert {n["Relation Name"] for n in found} == {"job_attempts"}
+
+
+@pytest.mark.parametrize("step", ["1 millisecond", "0"], ids=["one by one", "at one time"])
+async def test_waiting_jobs_are_told_by_their_index_however_many_there_are(
+    session: Session, subtests: pytest.Subtests, step: str
+) -> None:
+    # Rows of a commit that is not written yet are not for all to see, whatever vacuum finds.
+    await session.execute("set synchronous_commit = on")
+    for statement in month_of_work(JOBS):
+        await session.execute(statement)
+    await session.execute(FILL_WAITING.format(step=step))
+    await session.execute("vacuum analyze haulage.jobs")
+
+    for query, shown in SHOWN.items():
+        with subtests.test(query):
+            found = await scans(session, query)
+            of_rows = [n for n in found if n["Node Type"] != "Index Only Scan"]
+            # Those of the history that wait or run may be looked at, too.
+            assert looked_at(of_rows, "jobs") <= shown + UNFINISHED
+            assert sum(n.get("Heap Fetches", 0) for n in found) == 0
+            # Twice at most, in all: once to count, once to look for the first.
+            assert looked_at(found, "jobs") <= 2 * (WAITING + UNFINISHED)
+
+
+async def test_usage_of_jobs_that_ended_lately_is_read_alone(session: Session) -> None:
+    for statement in month_of_work(JOBS):
+        await session.execute(statement)
+    lately = "finished_at > now() - interval '8 hours'"
+    jobs = await session.fetchval(f"select count(*) from haulage.jobs where {lately}")  # noqa: S608
+    assert 0 < jobs < JOBS / 100
+
+    found = await scans(
+        session,
+        f"select model, sum(cost) from reporting.llm_usage where {lately} group by model",  # noqa: S608
+    )
+
+    assert {n["Relation Name"] for n in found} == {"jobs", "usage"}
+    assert "Seq Scan" not in ways(found, "jobs") | ways(found, "usage")
+    assert looked_at(found, "jobs") <= jobs
+    # Two stages of one job in four.
+    assert looked_at(found, "usage") <= jobs

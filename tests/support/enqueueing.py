@@ -1,6 +1,5 @@
 """Jobs by `haulage.enqueue`, and pipelines for them to name."""
 
-import asyncio
 import json
 from collections.abc import Collection, Mapping
 from typing import Any, Final
@@ -38,12 +37,13 @@ async def announce(
     registrations: Mapping[str, Registration] = REGISTRATIONS,
     default: str | None = DEFAULT,
     unasked: Collection[str] = (),
+    seconds_ago: float = 0.0,
 ) -> None:
     """As a service does that can run these."""
-    await asyncio.to_thread(
-        announce_pipelines,
+    await announce_pipelines(
         DatabaseURL.parse(url),
         registrations.values(),
+        seconds_ago,
         default=default,
         with_dataset=[name for name, each in registrations.items() if declares(each, "dataset")],
         unasked=unasked,

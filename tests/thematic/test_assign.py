@@ -12,6 +12,7 @@ from thematic.test_name import Material, material, named, quiet
 from app.pipelines.llm import BudgetExceededError, LLMUnavailableError
 from app.pipelines.thematic import assign, by_model, prepare
 from app.pipelines.thematic.assigned import Assigned, Assignments
+from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.parameters import Parameters
 from app.pipelines.thematic.prompts import Survey, reads_like_an_instruction
 
@@ -23,7 +24,9 @@ async def labelled(more: tuple[str, ...] = ()) -> Material:
     return replace(given, labels=await named(Coder(good), given))
 
 
-async def assigned(coder: Coder, given: Material, parameters: Parameters = FULL) -> Assignments:
+async def assigned(
+    coder: Coder, given: Material, parameters: Parameters = FULL, report: Report = quiet
+) -> Assignments:
     return await assign.assign(
         asker(coder, parameters.llm or SETTINGS),
         prepared=given.prepared,
@@ -34,7 +37,7 @@ async def assigned(coder: Coder, given: Material, parameters: Parameters = FULL)
         labels=given.labels,
         survey=Survey(None, None),
         parameters=parameters,
-        report=quiet,
+        report=report,
     )
 
 
@@ -151,6 +154,52 @@ async def test_one_batch_that_is_late_is_asked_again_in_halves() -> None:
     outcome = await assigned(coder, given, parameters)
     assert late == 1
     assert (outcome.batch, outcome.fallen_back, outcome.lost) == (20, 0, None)
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("place", range(0, 50, 7))
+async def test_one_answer_that_keeps_the_model_from_answering_costs_no_other_its_verdict(
+    place: int, concurrency: int
+) -> None:
+    given = await labelled()
+    poison = given.prepared.texts[place]
+
+    def late(request: Any) -> Any:
+        if stage(request) == "assign" and poison in document(request)["answers"].values():
+            raise LLMUnavailableError("no answer within 120 s")
+        return good(request)
+
+    parameters = replace(FULL, llm=replace(SETTINGS, concurrency=concurrency))
+    outcome = await assigned(Coder(late), given, parameters)
+    honest = await assigned(Coder(good), given, parameters)
+    assert (outcome.batch, outcome.fallen_back, outcome.lost) == (20, 1, None)
+    assert outcome.of[place].method == "cluster"
+    assert outcome.of[:place] + outcome.of[place + 1 :] == (
+        honest.of[:place] + honest.of[place + 1 :]
+    )
+
+
+async def test_an_answer_that_spoils_every_batch_of_the_calibration_makes_batches_no_smaller() -> (
+    None
+):
+    given = await labelled()
+    texts = given.prepared.texts
+    # What is asked first is asked singly, which is the sample.
+    first = Coder(good)
+    await assigned(first, given)
+    for shown in (first.shown[0], first.shown[10]):
+        (poison,) = shown["answers"].values()
+        assert poison in texts
+
+        def one_missing(answer: Any, shown: dict[str, Any], poison: str = poison) -> Any:
+            spoils = poison in shown["answers"].values() and len(answer) > 1
+            return dict(list(answer.items())[1:]) if spoils else answer
+
+        coder = Coder(lying("assign", one_missing))
+        outcome = await assigned(coder, given)
+        assert outcome.batch == 20
+        assert outcome.of == (await assigned(Coder(good), given)).of
+        assert coder.calls["assign"] <= first.calls["assign"] + 2 * (by_model.MOST_SEARCH + 1)
 
 
 LIES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {

@@ -1,8 +1,9 @@
-"""Double coding: no order of one answer makes what two batches say that share nothing else."""
+"""Double coding: no order of one person makes what two batches say that share nobody else."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from hypothesis import strategies
 from thematic.coder import SETTINGS, Coder, good, lying, stage
 from thematic.test_assign import FULL, PLAIN, assigned, labelled
 from thematic.test_controls import NAME, ORDER, but_mine
+from thematic.test_name import Material
 from thematic.test_stance import stances
 
 from app.pipelines.llm import AnswerRejectedError, LLMUnavailableError
-from app.pipelines.thematic.doubling import apart, doubled
+from app.pipelines.thematic.doubling import apart, doubled, fewest
 
 ALL = replace(FULL, double_coding="all")
 _OPPOSITE = {"positive": "negative", "negative": "positive"}
@@ -111,6 +113,80 @@ async def test_else_an_order_that_moves_answers_far_is_found_by_one_of_them(
     assert but_mine(without.of, mine) != but_mine(honest.of, mine)
 
 
+async def _long() -> tuple[Material, set[int]]:
+    """An answer that gives the order in each of its parts, more than one batch holds; and these."""
+    long = " ".join(f"{ORDER}, Nummer {n}: " + "und das gilt sehr " * 20 + "." for n in range(36))
+    given = await labelled((long, *PLAIN))
+    parts = {text for text, said in enumerate(given.prepared.texts) if "und das gilt" in said}
+    assert len(parts) > 18 * 3 / 2
+    return given, parts
+
+
+async def test_where_all_are_coded_twice_an_order_in_all_parts_of_an_answer_moves_none() -> None:
+    given, mine = await _long()
+    sly = Sly(one_more_theme, 20)
+
+    outcome = await assigned(Coder(lying("assign", sly)), given, ALL)
+    honest = await assigned(Coder(good), given, ALL)
+
+    assert sly.moved > 0
+    assert _but(mine, outcome.of) == _but(mine, honest.of)
+
+
+async def test_where_all_are_coded_twice_it_turns_no_stance_either() -> None:
+    given, mine = await _long()
+    of = [
+        replace(each, status="assigned", themes=[0, 1]) if text in mine else each
+        for text, each in enumerate((await assigned(Coder(good), given, NAME)).of)
+    ]
+    sly = Sly(lambda item, _shown: _OPPOSITE[item], 20)
+
+    told = await stances(Coder(lying("stance", sly)), given, of, "all")
+    honest = await stances(Coder(good), given, of, "all")
+
+    assert sly.moved > 0
+    assert _but(mine, told.of) == _but(mine, honest.of)
+
+
+def _but(mine: set[int], of: Sequence[Any]) -> list[Any]:
+    return [each for text, each in enumerate(of) if text not in mine]
+
+
+def _with_a_second(answer: Any, shown: dict[str, Any]) -> Any:
+    names = [theme["name"] for theme in shown["themes"]]
+    both = {name: [name, names[at - 1]] for at, name in enumerate(names)}
+    return {
+        key: {"themes": both.get(item["themes"][0], item["themes"])} for key, item in answer.items()
+    }
+
+
+async def test_where_all_are_coded_twice_an_order_makes_no_second_theme_the_first() -> None:
+    given = await labelled((ORDER, *PLAIN))
+    mine = given.prepared.texts.index(ORDER)
+    sly = Sly(lambda item, _shown: {"themes": item["themes"][::-1]}, 5)
+
+    outcome = await assigned(
+        Coder(lying("assign", lambda answer, shown: sly(_with_a_second(answer, shown), shown))),
+        given,
+        ALL,
+    )
+    honest = await assigned(Coder(lying("assign", _with_a_second)), given, ALL)
+
+    assert sly.moved > 0
+    assert but_mine(outcome.of, mine) == but_mine(honest.of, mine)
+
+
+async def test_what_is_coded_twice_does_not_depend_on_how_many_calls_are_under_way() -> None:
+    given = await labelled((ORDER, *PLAIN))
+    asked = []
+    for concurrency in (1, 8):
+        coder = Coder(lying("assign", Sly(far_theme, 3)))
+        parameters = replace(ALL, llm=replace(SETTINGS, concurrency=concurrency))
+        outcome = await assigned(coder, given, parameters)
+        asked.append((sorted(map(str, coder.shown)), outcome))
+    assert asked[0] == asked[1]
+
+
 async def test_all_verdicts_twice_cost_about_twice_the_batches() -> None:
     given = await labelled()
     once, twice = Coder(good), Coder(good)
@@ -121,6 +197,26 @@ async def test_all_verdicts_twice_cost_about_twice_the_batches() -> None:
     assert twice.calls["assign"] == once.calls["assign"] - 1 + 18
     assert both.of == outcome.of
     assert both.doubled == both.doubled_same == rest
+
+
+@pytest.mark.parametrize("at", ["assign", "stance"])
+async def test_progress_goes_on_while_all_are_coded_twice(at: str) -> None:
+    given = await labelled()
+    of = (await assigned(Coder(good), given, NAME)).of
+    told: list[tuple[float, str]] = []
+
+    async def report(done: float, message: str) -> None:
+        told.append((done, message))
+
+    if at == "assign":
+        await assigned(Coder(good), given, ALL, report)
+    else:
+        await stances(Coder(good), given, of, "all", report)
+    fractions = [done for done, _ in told]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1.0
+    # The second time takes 18 calls; whoever watches for a stall hears of each.
+    assert sum("again" in message for _, message in told) == 18
 
 
 async def test_verdicts_that_no_second_batch_confirms_are_left_to_the_clusters() -> None:
@@ -165,21 +261,55 @@ async def test_where_all_are_coded_twice_no_stance_beside_an_order_is_turned(cou
 @generated(strategies.lists(strategies.integers(0, 20), max_size=12), strategies.integers(1, 25))
 def test_groups_hold_every_item_once_and_no_two_of_one_batch(sizes: list[int], most: int) -> None:
     batches = [[(batch, at) for at in range(size)] for batch, size in enumerate(sizes)]
-    groups = apart(batches, most)
-    assert sorted(item for group in groups for item in group) == [
-        item for batch in batches for item in batch
-    ]
+    items = [item for batch in batches for item in batch]
+    groups = apart(batches, items, most, author=lambda item: item)
+    assert sorted(item for group in groups for item in group) == items
     for group in groups:
         assert 0 < len(group) <= most
         assert len({batch for batch, _ in group}) == len(group)
     # No fewer calls can do.
-    assert len(groups) == max(-(-sum(sizes) // most), max(sizes, default=0))
+    assert len(groups) == fewest(len(items), max(sizes, default=0), most)
+
+
+@generated(
+    strategies.lists(strategies.lists(strategies.integers(0, 9), max_size=6), max_size=8),
+    strategies.integers(1, 25),
+    strategies.randoms(use_true_random=False),
+)
+def test_nobody_meets_in_a_group_whom_a_batch_has_brought_together_before(
+    said_by: list[list[int]], most: int, chance: Random
+) -> None:
+    # Items are (author, number); an author may have several, in one batch or in different ones.
+    numbers = Counter[int]()
+    batches: list[list[tuple[int, int]]] = []
+    for people in said_by:
+        batches.append([])
+        for author in people:
+            numbers[author] += 1
+            batches[-1].append((author, numbers[author]))
+    chosen = [item for batch in batches for item in batch if chance.random() < 0.7]
+    groups = apart(batches, chosen, most, author=lambda item: item[0])
+    assert sorted(item for group in groups for item in group) == sorted(chosen)
+    for group in groups:
+        assert 0 < len(group) <= most
+        for item in group:
+            before = next(batch for batch in batches if item in batch)
+            met = {author for author, _ in before} - {item[0]}
+            assert met.isdisjoint(author for author, _ in group)
+
+
+def test_a_group_keeps_apart_also_from_what_is_not_asked_again() -> None:
+    # Author 2 stands in both batches; what he said in the second one is not asked again.
+    batches = [[(1, 0), (2, 0)], [(2, 1), (3, 0)]]
+    groups = apart(batches, [(2, 0), (3, 0)], 20, author=lambda item: item[0])
+    assert groups == [[(2, 0)], [(3, 0)]]
 
 
 def test_an_answer_that_stands_in_two_batches_meets_neither_again() -> None:
     # Pairs of an answer and a theme: answer 2 stands in both batches.
     batches = [[(1, 0), (2, 0)], [(2, 1), (3, 0)]]
-    groups = apart(batches, 20, answer=lambda pair: pair[0])
+    pairs = [pair for batch in batches for pair in batch]
+    groups = apart(batches, pairs, 20, author=lambda pair: pair[0])
     assert sorted(sorted(group) for group in groups) == [[(1, 0), (3, 0)], [(2, 0)], [(2, 1)]]
 
 
@@ -190,7 +320,7 @@ async def _twice(
         return [str(verdict) for verdict in ask(items)]
 
     items = list(told)
-    outcome = await doubled([items[:2], items[2:]], 20, told, asked, str.__eq__)
+    outcome = await doubled([items[:2], items[2:]], items, 20, told, asked, lambda item: item)
     return sorted(outcome.same), outcome.alone, sorted(outcome.open)
 
 

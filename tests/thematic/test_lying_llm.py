@@ -124,6 +124,15 @@ def test_a_thousand_answers_take_few_calls(mode: str, most: int) -> None:
     assert result["usage"]["estimate"]["calls"] <= most
 
 
+@pytest.mark.parametrize("double_coding", ["doubtful", "all"])
+@pytest.mark.parametrize("rows", [25, 60, 300])
+def test_the_estimate_holds_for_few_answers_too(rows: int, double_coding: str) -> None:
+    given = {"answers": nhs_rows(rows), "id_column": "id", "double_coding": double_coding}
+    with FakeLLM(good) as llm:
+        used = run(llm, {**given, "mode": "full", "embedding": {"backend": "lsa"}})["usage"]
+    assert used["llm_calls"] <= used["estimate"]["calls"] <= used["llm_calls"] + 3
+
+
 def test_the_same_answers_give_the_same_bytes_however_many_calls_are_under_way() -> None:
     with FakeLLM(good) as llm:
         results = [run(llm, payload(), concurrency=each) for each in (1, 8)]
@@ -148,27 +157,30 @@ class Dying(RecordingContext):
             raise BrokenOffError
 
 
-# How many calls there are; with stances in mode `name`, the fourth to seventh are theirs.
+# How many calls there are; with stances in mode `name`, the fourth to seventh are theirs. Where all
+# are coded twice, most come behind those.
 BROKEN_OFF_AFTER = {
-    ("name", False): range(1, 5),
-    ("name", True): range(1, 9),
-    ("full", False): (1, 2, 3, 4, 12, 23, 24, 25),
-    ("full", True): (1, 2, 3, 4, 12, 23, 24, 25),
+    ("name", False, "doubtful"): range(1, 5),
+    ("name", True, "doubtful"): range(1, 9),
+    ("name", True, "all"): (8, 12, 24),
+    ("full", False, "doubtful"): (1, 2, 3, 4, 12, 23, 24, 25),
+    ("full", True, "doubtful"): (1, 2, 3, 4, 12, 23, 24, 25),
+    ("full", True, "all"): (25, 26, 30, 41),
 }
 
 
 @pytest.mark.parametrize(
-    ("mode", "stance", "after"),
+    ("mode", "stance", "double_coding", "after"),
     [
-        (mode, stance, after)
-        for (mode, stance), calls in BROKEN_OFF_AFTER.items()
+        (mode, stance, double_coding, after)
+        for (mode, stance, double_coding), calls in BROKEN_OFF_AFTER.items()
         for after in (*list(STAGES)[:-1], *calls)
     ],
 )
 def test_a_job_that_broke_off_repeats_no_finished_call(
-    mode: str, after: int | str, *, stance: bool
+    mode: str, double_coding: str, after: int | str, *, stance: bool
 ) -> None:
-    given = payload(mode, stance=stance)
+    given = payload(mode, stance=stance, double_coding=double_coding)
     with FakeLLM(good) as llm:
         whole = run(llm, given, concurrency=1)
     with FakeLLM(good) as llm:

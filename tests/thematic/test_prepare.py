@@ -5,7 +5,7 @@ import pytest
 from app.domain.errors import DatasetError
 from app.pipelines.thematic.load import Answers
 from app.pipelines.thematic.parameters import Redact
-from app.pipelines.thematic.prepare import Mask, Prepared, clean, people, prepare, spans
+from app.pipelines.thematic.prepare import Mask, Prepared, authors, clean, people, prepare, spans
 from app.pipelines.thematic.words import phrases, stem, tokens
 
 
@@ -199,6 +199,23 @@ def test_each_question_has_its_own_rule() -> None:
 
 
 LONG_ANSWER = "The parking was full. " * 20 + "The food was cold, and it came late. " * 12
+
+
+def test_the_texts_of_a_person_are_theirs_and_what_several_say_is_nobodys() -> None:
+    both = Answers(
+        ids=["1/liked", "1/improve", "2/liked", "2/improve", "3/liked", "3/improve"],
+        texts=["Clean rooms", LONG_ANSWER, "Parking", "Old beds", "Parking", ""],
+        groups={},
+        columns=["liked", "improve"],
+        questions=[None, None],
+        column_of=[0, 1] * 3,
+        source={},
+    )
+    found = prepare(both, Redact())
+    assert found.texts[-2:] == ["Parking", "Old beds"]
+    of_first = len(found.texts) - 2
+    assert of_first == 4
+    assert authors(found) == [0] * of_first + [~of_first, 1]
 
 
 def test_a_long_answer_is_several_texts_and_one_answer() -> None:

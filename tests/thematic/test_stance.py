@@ -12,6 +12,7 @@ from thematic.test_name import Material, quiet
 
 from app.pipelines.llm import LLMUnavailableError
 from app.pipelines.thematic.assigned import Assigned
+from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.parameters import Parameters
 from app.pipelines.thematic.prompts import Survey
 from app.pipelines.thematic.stance import Stances, stance, untold
@@ -21,11 +22,15 @@ NAME = Parameters(mode="name", llm=SETTINGS, stance=True)
 
 
 async def stances(
-    coder: Coder, given: Material, of: list[Assigned], double_coding: str = "doubtful"
+    coder: Coder,
+    given: Material,
+    of: list[Assigned],
+    double_coding: str = "doubtful",
+    report: Report = quiet,
 ) -> Stances:
     survey = Survey(None, None)
     return await stance(
-        asker(coder), given.prepared, given.labels, of, survey, quiet, 0, double_coding
+        asker(coder), given.prepared, given.labels, of, survey, report, 0, double_coding
     )
 
 

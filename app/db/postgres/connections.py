@@ -88,13 +88,18 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {said}"
 
 
-async def connect(dsn: str, application_name: str) -> "asyncpg.Connection[asyncpg.Record]":
-    """One connection of its own, outside any pool."""
+async def connect(
+    dsn: str,
+    application_name: str,
+    command_timeout_seconds: float = COMMAND_TIMEOUT_SECONDS,
+    **settings: str,
+) -> "asyncpg.Connection[asyncpg.Record]":
+    """One connection of its own, outside any pool; its session begins with these settings too."""
     return await asyncpg.connect(
         dsn,
         timeout=CONNECT_TIMEOUT_SECONDS,
-        command_timeout=COMMAND_TIMEOUT_SECONDS,
-        server_settings=server_settings(application_name),
+        command_timeout=command_timeout_seconds,
+        server_settings={**server_settings(application_name, command_timeout_seconds), **settings},
         target_session_attrs=_WRITABLE,
     )
 

@@ -15,12 +15,12 @@ select
     last.error_class as last_error_class,
     left(split_part(ltrim(last.error_message, e' \t\r\n'), e'\n', 1), 300) as last_error
 from (
-    -- By ids from a partial index, as in reporting.oldest_pending.
+    -- By ids, which the index of waiting jobs tells by itself. For whole rows the planner would walk
+    -- the index of all jobs that did not complete: 64 ms instead of 2 with 22,000 that failed.
     select id, pipeline, queue, status, attempt, max_attempts, node_losses, run_at, claim_no
     from haulage.jobs
     where status = 'pending'
-      and claim_no > 0
-      and id = any (array(select id from haulage.jobs where status = 'pending'))
+      and id = any (array(select id from haulage.jobs where status = 'pending' and claim_no > 0))
     union all
     -- The claim that runs is not the one that ended.
     select id, pipeline, queue, status, attempt, max_attempts, node_losses, run_at, claim_no - 1

@@ -44,27 +44,22 @@ cross join lateral (
 ) told
 where job.status = 'running'
 union all
+-- The index of waiting jobs has all of it; the status would have to be read from the row.
 select
-    job.id,
-    job.pipeline,
-    job.queue,
-    job.status,
+    id,
+    pipeline,
+    queue,
+    'pending',
     'due_for_an_hour',
-    job.run_at,
-    round(extract(epoch from now() - job.run_at), 3),
-    job.claim_no,
+    run_at,
+    round(extract(epoch from now() - run_at), 3),
+    claim_no,
     null,
     null
-from haulage.jobs job
-where job.status = 'pending'
-  -- By ids from a partial index, as in reporting.oldest_pending.
-  and job.id = any (array(
-      select id
-      from haulage.jobs
-      where status = 'pending'
-        and run_at < now() - interval '1 hour'
-        and queue not in (select name from haulage.queues where is_paused)
-  ));
+from haulage.jobs
+where status = 'pending'
+  and run_at < now() - interval '1 hour'
+  and queue not in (select name from haulage.queues where is_paused);
 
 comment on view reporting.stuck_candidates is
     'One row for each job that may need somebody to look after it, with the weightiest reason.';

@@ -46,7 +46,7 @@ async def assign(
     nearby = _by_codes(cosine, found) if len(codes) else _by_clusters(cosine, found, parameters)
     outcome = Assignments(nearby)
     if parameters.mode == "full" and parameters.llm is not None and labels.names:
-        by_model = ByModel(asker, prepared.texts, labels, survey, nearby, cosine, report)
+        by_model = ByModel(asker, prepared, labels, survey, nearby, cosine, report)
         outcome = await by_model.assign(
             parameters.seed, parameters.double_coding, with_stance=parameters.stance
         )

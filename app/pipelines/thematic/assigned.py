@@ -33,7 +33,7 @@ class Assignments:
         of: by text.
         batch: answers per call that the calibration chose, None without the model.
         agreements: batch size -> overlap with the answers judged singly.
-        doubled: texts that were judged in two batches with nothing else in common.
+        doubled: texts that were judged in two batches with nobody else in common.
         doubled_same: those of them of which both batches said the same.
         fallen_back: texts that the model was lost for; the clusters' word stands for them.
         suggested: groups of texts in none of the codes, with a codebook.

@@ -28,7 +28,8 @@ from app.pipelines.thematic.doubling import doubled, one_by_one
 from app.pipelines.thematic.doubts import Doubts
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
-from app.pipelines.thematic.patience import Patience
+from app.pipelines.thematic.patience import Patience, TooManyError
+from app.pipelines.thematic.prepare import Prepared, authors
 from app.pipelines.thematic.prompts import Survey, reads_like_an_instruction
 
 BATCHES: Final = (20, 10, 5)
@@ -54,7 +55,7 @@ class ByModel:
     def __init__(
         self,
         asker: Asker,
-        texts: list[str],
+        prepared: Prepared,
         labels: Labels,
         survey: Survey,
         nearby: list[Assigned],
@@ -62,13 +63,15 @@ class ByModel:
         report: Report,
     ) -> None:
         self._asker = asker
-        self._texts = texts
+        self._texts = prepared.texts
+        self._authors = authors(prepared)
         self._question = Question(labels, survey)
         self._nearby = nearby
         self._cosine = cosine
         self._doubts = Doubts(cosine)
         self._report = report
         self._done = 0
+        self._of = 0
         self._fallen_back = 0
         self._sentences: list[str] = []
         self._patience = Patience(self._asked)
@@ -85,6 +88,8 @@ class ByModel:
         plain = [text for text in range(len(self._texts)) if text not in alone]
         drawn = random.Random(seed).sample(plain, min(CALIBRATED_ON, len(plain)))  # noqa: S311
         sample = sorted(drawn)
+        is_all = double_coding == "all"
+        self._of = len(self._texts) + (len(plain) - len(sample) if is_all else 0)
         assigned = dict(zip(sample, await self._judge(sample, 1), strict=True))
         rest = [text for text in plain if text not in assigned]
         self._patience.lend(rest)
@@ -105,7 +110,7 @@ class ByModel:
         for part, judged, is_honest in sorted(self._judged, key=lambda each: each[0][0]):
             if not is_honest or self._is_suspicious(part, judged, usual):
                 assigned |= await self._again(part, judged, is_honest=is_honest)
-        twice, same = await self._code_twice(assigned, batch, is_all=double_coding == "all")
+        twice, same = await self._code_twice(assigned, batch, is_all=is_all)
         return Assignments(
             of=[assigned[text] for text in range(len(self._texts))],
             batch=batch,
@@ -121,8 +126,10 @@ class ByModel:
     ) -> int:
         """The largest batch in which the sample is judged as it was singly.
 
-        A batch that gets no usable answer in time is too large for the model.
+        A batch that gets no usable answer in time is too large for the model. What got none singly
+        tells nothing of batches, and would spoil its own.
         """
+        sample = [text for text in sample if _is_told(singly[text])]
         for batch in BATCHES:
             size = self._controls.room(batch)
             again: dict[int, Assigned] = {}
@@ -142,8 +149,17 @@ class ByModel:
 
     async def _asked_without_orders(self, part: Sequence[int]) -> dict[int, Assigned]:
         """A batch of the calibration, which is to tell of the model and not of an order in it."""
-        judged, is_honest = await self._controls.ask(part, self._patience.ask)
-        if not is_honest and (obeyed := await self._obeyed(part)):
+        try:
+            judged, is_honest = await self._controls.ask(part, self._patience.ask)
+        except TooManyError:
+            raise
+        except AnswerRejectedError:
+            # One answer may have brought it about, or so many are too much for the model.
+            if not (obeyed := await self._obeyed(part)):
+                raise
+        else:
+            obeyed = [] if is_honest else await self._obeyed(part)
+        if obeyed:
             part = [text for text in part if text not in obeyed]
             judged, _ = await self._controls.ask(part, self._patience.ask)
         return dict(zip(part, judged, strict=True))
@@ -161,7 +177,12 @@ class ByModel:
             if self._search_left <= 0:
                 break
             self._search_left -= 1
-            _, is_honest = await self._controls.ask(half, self._patience.ask, always=True)
+            try:
+                _, is_honest = await self._controls.ask(half, self._patience.ask, always=True)
+            except TooManyError:
+                raise
+            except AnswerRejectedError:
+                is_honest = False
             if not is_honest:
                 found += await self._obeyed(half)
         return found
@@ -221,7 +242,7 @@ class ByModel:
                 continue
             self._again_left -= 1
             try:
-                again, holds = await self._controls.ask(half, self._patience.ask)
+                again, holds = await self._controls.ask(half, self._asked_again)
                 told |= await self._again(half, again, is_honest=holds)
             except AnswerRejectedError as error:
                 alone = len(half) == 1
@@ -238,13 +259,20 @@ class ByModel:
         self, assigned: dict[int, Assigned], size: int, *, is_all: bool
     ) -> tuple[int, int]:
         """Put right what a second batch says otherwise; how many were asked, and agreed, twice."""
+        parts = [part for part, _, _ in sorted(self._judged, key=lambda each: each[0][0])]
         batches = [
             [text for text in part if self._is_of_a_batch(text, assigned[text])]
-            for part, _, _ in sorted(self._judged, key=lambda each: each[0][0])
+            for part in parts
             if len(part) > 1
         ]
-        chosen = batches if is_all else self._doubts.of(batches, assigned, size)
-        again = await doubled(chosen, size, assigned, self._patience.ask, says_the_same)
+        chosen = (
+            [text for batch in batches for text in batch]
+            if is_all
+            else self._doubts.of(batches, assigned, size)
+        )
+        again = await doubled(
+            parts, chosen, size, assigned, self._asked_again, self._authors.__getitem__
+        )
         beside = [
             other
             for batch in batches
@@ -260,13 +288,12 @@ class ByModel:
         return len(again.same) + len(again.alone), len(again.same)
 
     def _is_of_a_batch(self, text: int, judged: Assigned) -> bool:
-        is_told = judged.method == "llm" and judged.status != "failed"
-        return is_told and text not in self._by_itself
+        return _is_told(judged) and text not in self._by_itself
 
     async def _alone(self, texts: Sequence[int]) -> dict[int, Assigned]:
         """What is said of each text by itself, as far as calls reach."""
         self._again_left, calls = max(0, self._again_left - len(texts)), self._again_left
-        told = await one_by_one(texts[:calls], self._patience.ask)
+        told = await one_by_one(texts[:calls], self._asked_again)
         return told | self._left_to_the_clusters([text for text in texts if text not in told])
 
     def _left_to_the_clusters(self, part: Sequence[int]) -> dict[int, Assigned]:
@@ -275,8 +302,15 @@ class ByModel:
 
     async def _tell(self, more: int) -> None:
         self._done += more
-        total = len(self._texts)
-        await self._report(min(1.0, self._done / total), f"{self._done:,} of {total:,} texts")
+        words = f"{self._done:,} of {len(self._texts):,} texts"
+        await self._report(self._done / self._of, words)
+
+    async def _asked_again(self, part: Sequence[int]) -> list[Assigned]:
+        judged = await self._patience.ask(part)
+        self._done += len(part)
+        words = "asking again beside fewer or other answers"
+        await self._report(min(1.0, self._done / self._of), words)
+        return judged
 
     async def _asked(self, part: Sequence[int]) -> list[Assigned]:
         """The verdicts on texts, and on controls by their negative numbers."""
@@ -302,6 +336,10 @@ def _controls(known: dict[int, Assigned], seed: int) -> Controls[int, Assigned]:
         return theme, (verdict.stance or [""])[0]
 
     return Controls(known, says_the_same, kind, seed)
+
+
+def _is_told(judged: Assigned) -> bool:
+    return judged.method == "llm" and judged.status != "failed"
 
 
 def _failed(problems: Sequence[str]) -> Assigned:

@@ -1,14 +1,15 @@
 """Double coding: verdicts given in a batch, asked for again beside answers of other batches.
 
 An order in an answer can reach whatever stands in its batch, also so that the controls
-(`controls.py`) do not show it. It cannot reach a batch that it is not in. So where a verdict comes
-out the same in two batches that have no other item in common, no order of one answer made it; where
-it does not, the item is asked about alone, and what is said then holds.
+(`controls.py`) do not show it. It cannot reach a batch that nothing of its author is in. So where a
+verdict comes out the same in two batches that have no other author in common, no order of one
+person made it; where it does not, the item is asked about alone, and what is said then holds.
 """
 
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Generic, TypeVar
 
 from app.pipelines.llm import AnswerRejectedError, LLMError
@@ -35,58 +36,68 @@ class Doubled(Generic[Item, Verdict]):
 
 def apart(
     batches: Sequence[Sequence[Item]],
+    chosen: Collection[Item],
     size: int,
-    answer: Callable[[Item], Hashable] = lambda item: item,
+    author: Callable[[Item], Hashable],
 ) -> list[list[Item]]:
-    """Groups of at most `size` items, such that what stood in one batch is in no group together.
+    """The chosen items in groups of at most `size`: who met in a batch meets in none of them.
 
-    Args:
-        answer: what an item asks about; where it is in several batches, it meets none of them.
+    Nor do others of theirs, where somebody's items stood in several batches.
     """
     places: dict[Hashable, set[int]] = defaultdict(set)
     for number, batch in enumerate(batches):
         for item in batch:
-            places[answer(item)].add(number)
-    # What stands in several comes first, while there is most to put beside it.
-    left = [sorted(batch, key=lambda item: len(places[answer(item)])) for batch in batches if batch]
-    groups = []
-    while left:
-        # From those with the most left: so the last groups are not of one batch's remains.
-        left.sort(key=len, reverse=True)
-        group: list[Item] = []
-        met: set[int] = set()
-        for batch in left:
-            where = places[answer(batch[-1])]
-            if len(group) < size and met.isdisjoint(where):
-                group.append(batch.pop())
-                met |= where
-        groups.append(group)
-        left = [batch for batch in left if batch]
-    return groups
+            places[author(item)].add(number)
+    wanted = set(chosen)
+    in_turn = [(at, item) for at, batch in enumerate(batches) for item in batch if item in wanted]
+    most = max(Counter(at for at, _ in in_turn).values(), default=0)
+    # One group after the other gets an item, so those of one batch get into different ones. What
+    # stood in several batches comes first, while there is most room.
+    groups: list[list[Item]] = [[] for _ in range(fewest(len(in_turn), most, size))]
+    met: list[set[int]] = [set() for _ in groups]
+    turn = 0
+    for _, item in sorted(in_turn, key=lambda each: -len(places[author(each[1])])):
+        where = places[author(item)]
+        for at in chain(range(turn, len(groups)), range(turn)):
+            if len(groups[at]) < size and met[at].isdisjoint(where):
+                break
+        else:
+            at = len(groups)
+            groups.append([])
+            met.append(set())
+        groups[at].append(item)
+        met[at] |= where
+        turn = (at + 1) % len(groups)
+    return [group for group in groups if group]
+
+
+def fewest(items: int, most: int, size: int) -> int:
+    """Groups of at most `size` that `items` take, where `most` of them stood in one batch."""
+    return max(-(-items // size), most)
 
 
 async def doubled(
     batches: Sequence[Sequence[Item]],
+    chosen: Collection[Item],
     size: int,
     told: Mapping[Item, Verdict],
     ask: Callable[[Sequence[Item]], Awaitable[list[Verdict]]],
-    is_same: Callable[[Verdict, Verdict], bool],
-    answer: Callable[[Item], Hashable] = lambda item: item,
+    author: Callable[[Item], Hashable],
 ) -> Doubled[Item, Verdict]:
-    """Ask again about items of `batches`, as they stood together before.
+    """Ask again about the chosen ones of `batches`, as items stood together before.
 
     Args:
         size: items per call.
         told: what was said of them.
         ask: gives one verdict per item, in their order.
-        answer: what an item asks about.
+        author: whose an item is.
     """
-    again = await _asked(apart(batches, size, answer), ask)
-    same = [item for item, verdict in again.items() if is_same(told[item], verdict)]
+    again = await _asked(apart(batches, chosen, size, author), ask)
+    same = [item for item, verdict in again.items() if told[item] == verdict]
     settled = set(same)
     alone = await one_by_one([item for item in again if item not in settled], ask)
-    open_ = [item for batch in batches for item in batch if item not in settled | alone.keys()]
-    return Doubled(same, alone, open_)
+    settled |= alone.keys()
+    return Doubled(same, alone, [item for item in chosen if item not in settled])
 
 
 async def one_by_one(

@@ -29,7 +29,7 @@ class Doubts:
 
     def of(
         self, batches: Sequence[Sequence[int]], told: Mapping[int, Assigned], size: int
-    ) -> list[list[int]]:
+    ) -> list[int]:
         """Of each batch the verdict that the vectors support least, the most doubtful of these.
 
         Args:
@@ -41,7 +41,7 @@ class Doubts:
 
         calls = math.ceil(SHARE * sum(map(len, batches)) / size)
         least = sorted((min(batch, key=doubt) for batch in batches if batch), key=doubt)
-        return [[text] for text in least[: calls * size]]
+        return least[: calls * size]
 
     def beside(
         self, text: int, told: Mapping[int, Assigned], alone: Assigned, batch: Sequence[int]

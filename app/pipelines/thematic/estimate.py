@@ -12,6 +12,7 @@ from app.pipelines.thematic.assigned import Assignments
 from app.pipelines.thematic.controls import CALLS as CONTROL_CALLS
 from app.pipelines.thematic.controls import room
 from app.pipelines.thematic.discover import Discovered
+from app.pipelines.thematic.doubling import fewest
 from app.pipelines.thematic.parameters import Parameters
 
 _TASK: Final = 1_000  # characters of task, rules and schema
@@ -95,20 +96,30 @@ def _assigning(
     texts: int, themes: int, length: float, batch: int, *, is_all: bool
 ) -> list[tuple[int, float, float]]:
     singly = min(texts, by_model.CALIBRATED_ON)
-    twice = (texts - singly) * (1.0 if is_all else doubts.SHARE)
-    batches = math.ceil((texts - singly) / room(batch)) + math.ceil(twice / batch)
-    if texts > singly:
+    rest, shown = texts - singly, float(_THEME * themes)
+    batches = math.ceil(rest / room(batch))
+    again = math.ceil(doubts.SHARE * rest / batch)
+    if is_all:
+        again = fewest(rest, min(rest, room(batch)), batch)
+    if batch == 1:
+        again = 0
+    if rest:
         tried = [size for size in by_model.BATCHES if size >= batch]
         batches += sum(math.ceil(singly / room(size)) for size in tried) + CONTROL_CALLS
-    shown = float(_THEME * themes)
+    each = min(batch, rest / again) if is_all and again else batch
     return [
         (singly, shown + length, float(_JUDGED)),
         (batches, shown + batch * length, float(batch * _JUDGED)),
+        (again, shown + each * length, float(each * _JUDGED)),
     ]
 
 
 def _taking_stances(texts: int, length: float, *, is_all: bool) -> list[tuple[int, float, float]]:
-    pairs = stance.PAIRS_PER_CALL
-    once = math.ceil(texts / room(pairs))
-    calls = once + math.ceil((texts if is_all else once) / pairs) + CONTROL_CALLS
-    return [(calls, pairs * (length + 60), pairs * 20.0)]
+    pairs, size = stance.PAIRS_PER_CALL, room(stance.PAIRS_PER_CALL)
+    once = math.ceil(texts / size)
+    again = fewest(texts, min(texts, size), size) if is_all else math.ceil(once / size)
+    each = min(pairs, texts / again) if is_all else pairs
+    return [
+        (once + CONTROL_CALLS, pairs * (length + 60), pairs * 20.0),
+        (again, each * (length + 60), each * 20.0),
+    ]

@@ -1,11 +1,13 @@
 """Tells a batch that takes a model too long from a model that is gone.
 
-A slow model answers one question in time and twenty not. So where a batch gets no answer, one of
-its items is asked about alone: has it an answer, the batch was too large and its halves may have
-one; has it none, the model is lost.
+A slow model answers one question in time and twenty not. So where a batch gets no answer, one item
+is asked about alone, of another batch where there is one: what keeps the model from answering may
+be a single item of this one. Has it an answer, the batch was too large and its halves may have one;
+has it none, the model is lost.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from itertools import chain
 from typing import Generic, TypeVar
 
 from app.pipelines.llm import AnswerRejectedError, BudgetExceededError, LLMUnavailableError
@@ -49,7 +51,8 @@ class Patience(Generic[Item, Verdict]):
             if error.is_final or len(part) == 1:
                 raise
             # One that was asked alone before would be answered out of the cache.
-            fresh = (item for item in (*part, *self._others) if item not in self._alone)
+            others = (item for item in self._others if item not in part)
+            fresh = (item for item in chain(others, part) if item not in self._alone)
             await self.ask([next(fresh, part[0])])
             raise TooManyError([str(error)]) from error
 

@@ -230,6 +230,27 @@ def people(prepared: Prepared) -> People:
     )
 
 
+def speakers(prepared: Prepared) -> list[set[int]]:
+    """Who says each text; a person who gave several answers, or a long one, says several."""
+    # Answers of one person to several questions stand side by side.
+    columns = max(1, len(prepared.nothing_answers))
+    said_by: list[set[int]] = [set() for _ in prepared.texts]
+    for row, text, _, _ in prepared.parts:
+        said_by[text].add(row // columns)
+    for row, text in enumerate(prepared.text_of):
+        if text >= 0:
+            said_by[text].add(row // columns)
+    return said_by
+
+
+def authors(prepared: Prepared) -> list[int]:
+    """Whose each text is: the one person's that says it; a number of its own where several do."""
+    return [
+        next(iter(people)) if len(people) == 1 else ~text
+        for text, people in enumerate(speakers(prepared))
+    ]
+
+
 def clean(text: str) -> str:
     """HTML entities decoded, invisible signs removed, NFC, white space collapsed."""
     for _ in range(_ESCAPES):

@@ -24,7 +24,7 @@ from app.pipelines.thematic.doubling import doubled, one_by_one
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
 from app.pipelines.thematic.patience import Patience, TooManyError
-from app.pipelines.thematic.prepare import Prepared
+from app.pipelines.thematic.prepare import Prepared, authors
 from app.pipelines.thematic.prompts import (
     Survey,
     items,
@@ -91,7 +91,7 @@ async def stance(
         if not each.stance
         for theme in each.themes
     ]
-    judge = _Judge(asker, prepared.texts, labels, survey, report)
+    judge = _Judge(asker, prepared, labels, survey, report)
     told = await judge.judge(pairs, seed, is_all=double_coding == "all")
     return Stances(
         of=[
@@ -105,10 +105,11 @@ async def stance(
 
 class _Judge:
     def __init__(
-        self, asker: Asker, texts: Sequence[str], labels: Labels, survey: Survey, report: Report
+        self, asker: Asker, prepared: Prepared, labels: Labels, survey: Survey, report: Report
     ) -> None:
         self._asker = asker
-        self._texts = texts
+        self._texts = prepared.texts
+        self._authors = authors(prepared)
         self._labels = labels
         self._survey = survey
         self._report = report
@@ -119,6 +120,7 @@ class _Judge:
         self._honest: list[Sequence[_Pair]] = []
         self._done = 0
         self._of = 0
+        self._to_do = 0
         self._again_left = 0
 
     async def judge(self, pairs: Sequence[_Pair], seed: int, *, is_all: bool) -> dict[_Pair, str]:
@@ -127,6 +129,7 @@ class _Judge:
         suspicious = {t for t, text in enumerate(self._texts) if reads_like_an_instruction(text)}
         alone = [pair for pair in pairs if pair[0] in suspicious]
         plain = [pair for pair in pairs if pair[0] not in suspicious]
+        self._to_do = len(pairs) + (len(plain) if is_all else 0)
         told = await self._told(alone, 1)
         size = PAIRS_PER_CALL
         if plain and self._asker.is_there:
@@ -145,15 +148,16 @@ class _Judge:
         self, told: dict[_Pair, str], size: int, seed: int, *, is_all: bool
     ) -> None:
         """Put right what a second batch says otherwise, and what stood beside it."""
-        batches = [
-            [pair for pair in part if told[pair]]
-            for part in sorted((*self._honest, *self._obeyed), key=lambda part: part[0])
-            if len(part) > 1
-        ]
+        parts = sorted((*self._honest, *self._obeyed), key=lambda part: part[0])
+        batches = [[pair for pair in part if told[pair]] for part in parts if len(part) > 1]
         chance = random.Random(seed)  # noqa: S311
-        chosen = batches if is_all else [[chance.choice(batch)] for batch in batches if batch]
+        chosen = (
+            [pair for batch in batches for pair in batch]
+            if is_all
+            else [chance.choice(batch) for batch in batches if batch]
+        )
         again = await doubled(
-            chosen, size, told, self._patience.ask, str.__eq__, answer=lambda pair: pair[0]
+            parts, chosen, size, told, self._asked_again, lambda pair: self._authors[pair[0]]
         )
         moved = {pair for pair, alone in again.alone.items() if {told[pair], alone} == _OPPOSITE}
         told |= again.alone
@@ -167,8 +171,15 @@ class _Judge:
             for pair in batch
             if pair not in moved
         ]
-        alone = await one_by_one(beside[: self._again_left], self._patience.ask)
+        alone = await one_by_one(beside[: self._again_left], self._asked_again)
         told |= {pair: alone.get(pair, "") for pair in beside}
+
+    async def _asked_again(self, part: Sequence[_Pair]) -> list[str]:
+        judged = await self._patience.ask(part)
+        self._done += len(part)
+        words = "asking again beside fewer or other answers"
+        await self._report(min(1.0, self._done / self._to_do), words)
+        return judged
 
     async def _firm(self) -> dict[_Pair, str]:
         """Controls, whose texts have negative numbers."""
@@ -200,7 +211,7 @@ class _Judge:
             (self._honest if is_honest else self._obeyed).append(part)
             self._done += len(part)
             words = f"{self._done:,} of {self._of:,} answers to their themes"
-            await self._report(self._done / self._of, words)
+            await self._report(self._done / self._to_do, words)
             return judged
 
         def failed(_pair: _Pair, _problems: list[str]) -> str:
@@ -222,7 +233,7 @@ class _Judge:
                 continue
             self._again_left -= 1
             try:
-                judged, is_honest = await self._controls.ask(half, self._patience.ask)
+                judged, is_honest = await self._controls.ask(half, self._asked_again)
             except AnswerRejectedError:
                 is_honest = False
             except LLMError:

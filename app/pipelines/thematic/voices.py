@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from app.pipelines.thematic.prepare import Prepared
+from app.pipelines.thematic.prepare import Prepared, speakers
 from app.pipelines.thematic.words import is_stop, stem, tokens
 
 SEVERAL: Final = 2
@@ -114,14 +114,7 @@ class Speakers:
     """Who says each of an analysis' texts; a person who says several is one."""
 
     def __init__(self, prepared: Prepared) -> None:
-        columns = max(1, len(prepared.nothing_answers))
-        # Answers of one person to several questions stand side by side.
-        self._of: list[set[int]] = [set() for _ in prepared.texts]
-        for row, text, _, _ in prepared.parts:
-            self._of[text].add(row // columns)
-        for row, text in enumerate(prepared.text_of):
-            if text >= 0:
-                self._of[text].add(row // columns)
+        self._of = speakers(prepared)
         self._content = [content(text) for text in prepared.texts]
 
     def voices(self, texts: Sequence[int], keywords: Iterable[str]) -> Voices:
