@@ -12,6 +12,9 @@ from support.processes import descendants, living
 from support.service import Service, process_exists, wait_until
 from support.sql import attempts, holding, job_row, rows
 from system.conftest import Start
+from system.stores import SQL
+
+pytestmark = pytest.mark.needs(SQL)
 
 # The statements that end an attempt and that cancel a job.
 END = "%node_losses = node_losses +%"

@@ -19,10 +19,13 @@ from support.sql import insert_job, milestones, our_connections, rows, value
 from support.streams import SocketStream, Told, told
 from support.waiting import eventually
 from system.conftest import Start
+from system.stores import SQL
 from system.test_shutdown import FINAL_SECONDS, SLACK_SECONDS
 
 from app.api.server import WebServer
 from app.db.postgres.adapter import MAX_POOL_CONNECTIONS
+
+pytestmark = pytest.mark.needs(SQL)
 
 CLIENTS = 500
 AT_ONCE = 50

@@ -11,6 +11,9 @@ from support.processes import children, command_of, living, parents
 from support.service import Service, process_exists, wait_until
 from support.sql import attempts, value
 from system.conftest import Start
+from system.stores import SQL
+
+pytestmark = pytest.mark.needs(SQL)
 
 # Time enough to start everything by spawn on a busy machine.
 LIMIT_SECONDS = 8

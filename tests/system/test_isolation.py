@@ -8,6 +8,9 @@ import pytest
 from support.service import ROOT, Service, running_command, wait_until
 from support.sql import attempts, insert_job, rows, value
 from system.conftest import SETTINGS, Start
+from system.stores import SQL
+
+pytestmark = pytest.mark.needs(SQL)
 
 HEARTBEAT = "select max(heartbeat_at) from haulage.nodes where pid = $1"
 WEB_STACK = {"fastapi", "starlette", "uvicorn", "pydantic", "sqlalchemy", "alembic", "click"}

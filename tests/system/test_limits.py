@@ -11,6 +11,9 @@ from support.processes import descendants, living
 from support.service import Service, wait_until
 from support.sql import attempts, holding, job_row, rows, value
 from system.conftest import Start
+from system.stores import SQL
+
+pytestmark = pytest.mark.needs(SQL)
 
 MIB = 1024 * 1024
 

@@ -8,6 +8,9 @@ from support.proxy import Proxy, proxied_beside
 from support.service import Service, wait_until
 from support.sql import attempts, job_row, rows, value
 from system.conftest import Start
+from system.stores import SQL
+
+pytestmark = pytest.mark.needs(SQL)
 
 INSERT = b"insert into haulage.jobs ("
 CLAIM = b"-- a node that rescue already looks past."

@@ -2,9 +2,13 @@
 
 import json
 
+import pytest
 from support.service import Service, wait_until
 from support.sql import insert_job, rows, value
 from system.conftest import Start
+from system.stores import SQL
+
+pytestmark = pytest.mark.needs(SQL)
 
 
 def node_of(service: Service) -> dict[str, object]:

@@ -10,6 +10,9 @@ from support.processes import descendants, living
 from support.service import process_exists, wait_until
 from support.sql import attempts, holding, insert_job, job_row, rows, value
 from system.conftest import Start
+from system.stores import SQL
+
+pytestmark = pytest.mark.needs(SQL)
 
 SHORT_LEASE = {"node_lease_seconds": 2, "heartbeat_interval_seconds": 0.4}
 NODES_AWAY = "lock table haulage.nodes in access exclusive mode"

@@ -27,8 +27,11 @@ from support.service import (
 )
 from support.sql import attempts, holding, insert_job, job_row, milestones, our_connections, value
 from system.conftest import SETTINGS, Start
+from system.stores import SQL
 
 from app.db.postgres.embedded import EmbeddedPostgres
+
+pytestmark = pytest.mark.needs(SQL)
 
 # The promise is the grace and two seconds; the rest is for the interpreter's end on a busy machine.
 FINAL_SECONDS = 2.0

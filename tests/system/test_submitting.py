@@ -3,9 +3,13 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
+import pytest
 from support.service import Service
 from support.sql import attempts, value
 from system.conftest import Start
+from system.stores import SQL
+
+pytestmark = pytest.mark.needs(SQL)
 
 REQUESTS = 100
 

@@ -17,12 +17,16 @@ from support.processes import living
 from support.service import Service, wait_until
 from support.sql import attempts, holding, insert_job, make_due, rows, value
 from system.conftest import Start
+from system.stores import SQL
 from thematic.coder import good, stage
 from thematic.surveys import topics
 
 from app.pipelines.thematic.pipeline import STAGES
 
-pytestmark = pytest.mark.timeout(900)  # some twenty attempts, each a process that loads a model
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.needs(SQL),
+]  # some twenty attempts, each a process that loads a model
 
 LLM_STAGES: Final = ("name", "review", "assign", "insights")
 # The last stage has no checkpoint: its outcome is the job's result.

@@ -3,10 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
 from support.processes import descendants
 from support.service import wait_until
 from support.sql import attempts, insert_job, job_row, rows, value
 from system.conftest import Start
+from system.stores import SQL
+
+pytestmark = pytest.mark.needs(SQL)
 
 UNFINISHED = "select count(*) from haulage.jobs where status in ('pending', 'running')"
 

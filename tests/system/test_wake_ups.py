@@ -10,6 +10,9 @@ from support.processes import command_of, frozen
 from support.service import wait_until
 from support.sql import attempts, insert_job, job_row, rows
 from system.conftest import Start
+from system.stores import SQL
+
+pytestmark = pytest.mark.needs(SQL)
 
 LISTENER = (
     "select pid from pg_stat_activity"

@@ -9,6 +9,9 @@ import pytest
 from support.service import wait_until
 from support.sql import rows, value
 from system.conftest import Start
+from system.stores import SQL
+
+pytestmark = pytest.mark.needs(SQL)
 
 
 class Endpoint(http.server.ThreadingHTTPServer):
