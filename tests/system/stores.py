@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 from typing import Any, ClassVar, Final, TypeVar
@@ -100,6 +100,10 @@ class Store(abc.ABC):
     def statuses(self, job_id: str) -> list[str]:
         """What the job has been, one after the other."""
         return [event.stage for event in self.events(job_id) if event.kind == STATUS_KIND]
+
+    def payloads(self, job_ids: Iterable[str]) -> list[str]:
+        """The JSON texts that were submitted with these jobs."""
+        return [self._ask(self._quiet.get_payload(job_id)) for job_id in job_ids]
 
     def log(self, job_id: str) -> list[LogLine]:
         """All lines of the job."""
