@@ -13,7 +13,8 @@ from system.stores import Store
 
 from app.db.mongo.adapter import MongoJobsDB
 from app.db.mongo.instants import NOW, instant, micros, now_plus, span
-from app.domain.jobs import JobStatus
+from app.db.mongo.signals import SIGNAL_IDS, SIGNALS
+from app.domain.jobs import JobStatus, WakeUp
 
 _DAY_SECONDS = 86_400.0
 _WRITE_CONFLICT = 112
@@ -45,6 +46,10 @@ class MongoStore(Store):
     def heartbeat_at(self, pid: int) -> datetime:
         newest = self._all("nodes").find({"pid": pid}).sort("heartbeat_at", -1).limit(1)
         return instant(newest[0]["heartbeat_at"])
+
+    def wake(self) -> None:
+        signal = {"_id": SIGNAL_IDS[WakeUp.JOBS]}
+        self._all(SIGNALS).update_one(signal, {"$inc": {"sent": 1}}, upsert=True)
 
     def make_due(self, job_id: str) -> None:
         self._all("jobs").update_one({"_id": job_id}, [{"$set": {"run_at": NOW}}])

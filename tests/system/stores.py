@@ -20,8 +20,9 @@ from support.sql import holding, our_connections, rows, value
 from app.db.ids import new_id
 from app.db.interface import DBInterface
 from app.db.postgres.adapter import PostgresJobsDB
+from app.db.postgres.listener import CHANNELS
 from app.domain.following import STATUS_KIND, FollowCursor, StoredEvent
-from app.domain.jobs import Attempt, Job, JobOptions, JobStatus, LogLine, NodeInfo
+from app.domain.jobs import Attempt, Job, JobOptions, JobStatus, LogLine, NodeInfo, WakeUp
 from app.domain.managing import JobFilter, NodeState
 from app.domain.sharing import CallUsage
 from app.domain.submissions import Submission
@@ -197,10 +198,9 @@ class Store(abc.ABC):
         assert sorted(found) == sorted(ids)
         return found
 
+    @abc.abstractmethod
     def wake(self) -> None:
         """Wake the schedulers."""
-        # Whatever the queue: it is the wish that counts.
-        self._ask(self._waking.resume_queue("nobody's"))
 
     @abc.abstractmethod
     def now(self) -> datetime:
@@ -284,6 +284,9 @@ class PostgresStore(Store):
         query = "select max(heartbeat_at) from haulage.nodes where pid = $1"
         found: datetime = value(self.url, query, pid)
         return found
+
+    def wake(self) -> None:
+        rows(self.url, f"notify {CHANNELS[WakeUp.JOBS]}")
 
     def make_due(self, job_id: str) -> None:
         rows(self.url, "update haulage.jobs set run_at = now() where id::text = $1", job_id)
