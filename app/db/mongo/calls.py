@@ -22,6 +22,7 @@ from app.db.mongo.connections import (
     Client,
     Document,
     check_cancelled,
+    close_quietly,
     create_client,
     noticing_cancels,
     unavailable_errors,
@@ -76,10 +77,11 @@ class MongoCalls:
         """See DBInterface."""
         client, self._client = self._client, None
         signal, self._signal = self._signal, None
-        if signal is not None:
-            await signal.close()
-        if client is not None:
-            await client.close()
+        async with asyncio.TaskGroup() as closing:
+            if signal is not None:
+                closing.create_task(signal.close())
+            if client is not None:
+                closing.create_task(close_quietly(client))
 
     async def ping(self) -> None:
         """See DBInterface."""

@@ -21,6 +21,7 @@ from app.db.mongo.connections import (
     DEFAULT_DATABASE,
     Client,
     Document,
+    close_quietly,
     create_client,
     describe,
 )
@@ -61,33 +62,42 @@ class WakeUpWatcher:
             client = create_client(self._url, "haulage-watcher", 1, COMMAND_TIMEOUT_SECONDS)
             try:
                 signals = client.get_default_database(DEFAULT_DATABASE)[SIGNALS]
-                async with await signals.watch(
+                stream = await signals.watch(
                     [{"$project": {"documentKey": 1}}], max_await_time_ms=int(AWAIT_SECONDS * 1_000)
-                ) as stream:
-                    self.is_connected = True
-                    self._telemetry.emit("listener.connected", channels=",".join(_KINDS))
-                    yield WakeUp.JOBS | WakeUp.CONTROL
-                    while stream.alive:
-                        if wake_up := await _burst(stream):
-                            yield wake_up
+                )
+                self.is_connected = True
+                self._telemetry.emit("listener.connected", channels=",".join(_KINDS))
+                yield WakeUp.JOBS | WakeUp.CONTROL
+                while stream.alive:
+                    if wake_up := await _burst(stream, client):
+                        yield wake_up
             except _FAULTS as error:
                 reason = describe(error)
             finally:
                 self.is_connected = False
-                await client.close()
+                await close_quietly(client)
             self._telemetry.emit("listener.disconnected", reason=reason)
             failures = 1 if time.monotonic() - began > STEADY_SECONDS else failures + 1
             await asyncio.sleep(retry_delay_seconds(failures, max_seconds=RECONNECT_CAP_SECONDS))
 
 
-async def _burst(stream: "AsyncChangeStream[Document]") -> WakeUp:
+async def _burst(stream: "AsyncChangeStream[Document]", client: Client) -> WakeUp:
     """What the next signal and those that came with it are about; nothing after a quiet while.
 
     The driver resumes the stream by itself where a connection breaks or a primary is lost.
     """
-    # Not the driver's own time-out, under which it may lose a cancel (see `noticing_cancels`).
-    async with asyncio.timeout(AWAIT_SECONDS + COMMAND_TIMEOUT_SECONDS):
-        change = await stream.try_next()
+    asking = asyncio.ensure_future(stream.try_next())
+    try:
+        # Not the driver's own time-out, under which it may lose a cancel (see `noticing_cancels`).
+        async with asyncio.timeout(AWAIT_SECONDS + COMMAND_TIMEOUT_SECONDS):
+            change = await asyncio.shield(asking)
+    finally:
+        if not asking.done():
+            # Who is given up closes the stream first, and would wait for a server that is away;
+            # without its client it does not. The server forgets the stream with the connection.
+            await close_quietly(client)
+            asking.cancel()
+            await asyncio.wait({asking})
     return WakeUp(0) if change is None else _KINDS.get(change["documentKey"]["_id"], WakeUp(0))
 
 
@@ -115,7 +125,7 @@ class DebouncedSignal:
             await asyncio.wait({self._task}, timeout=FLUSH_SECONDS)
             self._task.cancel()
             await asyncio.wait({self._task})
-        await self._client.close()
+        await close_quietly(self._client)
 
     async def _send_wanted(self) -> None:
         signals = self._client.get_default_database(DEFAULT_DATABASE)[SIGNALS]
