@@ -114,6 +114,10 @@ class Store(abc.ABC):
         """What its calls cost, by stage and model."""
         return self._ask(self._quiet.list_usage(job_id))
 
+    def call(self, key: str) -> str | None:
+        """The answer of a paid call that is kept under this key."""
+        return self._ask(self._quiet.load_call(key))
+
     def count_jobs(self, *statuses: JobStatus) -> int:
         """How many jobs there are, or are in one of these statuses."""
         counted = self._ask(self._quiet.count_jobs(JobFilter(statuses=statuses)))
