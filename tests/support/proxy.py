@@ -89,6 +89,9 @@ class Proxy:
             reaches the server, ANSWER never comes back although the server has done its work.
         unanswered: what is to lose its answer next time, likewise: parts that are all in one
             statement or command.
+        held_back: parts of what is not forwarded but kept, as in `unanswered`; once this is None
+            again, its connection ends.
+        is_holding: somebody has asked for that.
         is_silent: nothing is forwarded any more, and nobody is told.
         is_refusing: new connections end at once.
         accepted: how many connections were made so far.
@@ -102,6 +105,8 @@ class Proxy:
     ) -> None:
         self.losses: list[str] = []
         self.unanswered: list[tuple[bytes, ...]] = []
+        self.held_back: tuple[bytes, ...] | None = None
+        self.is_holding = False
         self.is_silent = False
         self.is_refusing = False
         self.accepted = 0
@@ -132,6 +137,7 @@ class Proxy:
         assert self._server is not None
         self._server.close()
         self.is_refusing = True
+        self.held_back = None
         self.cut()
         await asyncio.gather(*self._handlers)
         await self._server.wait_closed()
@@ -173,20 +179,36 @@ class Proxy:
                     break
                 if kind == ANSWER and link.is_doomed:
                     break
-                if kind == REQUEST:
-                    self._look_into(data, link)
+                if kind == REQUEST and self._look_into(data, link):
+                    await self._hold()
+                    break
                 if not self.is_silent:
                     writer.write(data)
                     await writer.drain()
         link.abort()
 
-    def _look_into(self, data: bytes, link: _Link) -> None:
+    def _look_into(self, data: bytes, link: _Link) -> bool:
+        """Whether the request is to be held back."""
         for asked in link.conversation.asks(data):
+            if self.held_back is not None and _is_in(asked, self.held_back):
+                return True
             for wanted in self.unanswered:
-                if all(part in asked for part in wanted):
+                if _is_in(asked, wanted):
                     self.unanswered.remove(wanted)
                     link.is_doomed = True
-                    return
+                    return False
+        return False
+
+    async def _hold(self) -> None:
+        self.is_holding = True
+        # Looked for: the test that lets go is in another thread.
+        while self.held_back is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        self.is_holding = False
+
+
+def _is_in(asked: bytes, parts: tuple[bytes, ...]) -> bool:
+    return all(part in asked for part in parts)
 
 
 def proxy_to(url: str) -> Proxy:

@@ -1,8 +1,10 @@
-"""Statements that the server has done and whose answers never came: each effect exists once."""
+"""What the server has done and nobody was told of: each effect exists once, or none."""
 
+import os
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from signal import SIGKILL
 
 import pytest
 from support.proxy import Proxy, proxied_beside
@@ -43,6 +45,10 @@ CALL: Parts = {
 CACHED: Parts = {
     "postgres": (b"insert into haulage.usage as u",),
     "mongo": (COMMIT, b"usage\0", b"$max\0"),
+}
+CHECKPOINT: Parts = {
+    "postgres": (b"insert into haulage.job_checkpoints",),
+    "mongo": (COMMIT, b"job_checkpoints\0"),
 }
 RENEW: Parts = {
     "postgres": (b"update haulage.nodes\nset heartbeat_at",),
@@ -161,6 +167,22 @@ def test_a_paid_call_is_kept_and_counted_once_when_the_answers_to_its_writes_wer
     assert (usage.calls, usage.cached_calls, usage.prompt_tokens) == (2, 0, 10)
     [usage] = store.usage(second)
     assert (usage.calls, usage.cached_calls, usage.prompt_tokens) == (1, 2, 5)
+
+
+def test_a_job_ends_at_once_when_its_worker_was_killed_in_the_middle_of_a_write(
+    service: Service, proxy: Proxy, store: Store
+) -> None:
+    proxy.held_back = CHECKPOINT[store.name]
+    job_id = service.enqueue({}, "checkpoint")
+    wait_until(lambda: proxy.is_holding, "the write")
+    os.kill(service.job(job_id)["pid"], SIGKILL)
+    proxy.held_back = None
+
+    # On MongoDB the server would keep its transaction open for a minute.
+    assert service.wait_for_end(job_id, 10)["status"] == "failed"
+
+    assert store.ends(job_id) == [("failed", "signal")]
+    assert store.count_all("job_checkpoints") == 0
 
 
 def test_a_node_keeps_its_identity_and_its_jobs_when_the_answer_to_a_renewal_was_lost(

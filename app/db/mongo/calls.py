@@ -4,6 +4,7 @@ What an adapter of this store is built on: it knows connections and transactions
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, TypeVar
@@ -16,6 +17,7 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
 from app.db.ids import as_uuid
+from app.db.mongo.abandoned import ABANDONED_SECONDS, end_abandoned
 from app.db.mongo.connections import (
     DEFAULT_DATABASE,
     PING_TIMEOUT_SECONDS,
@@ -153,6 +155,16 @@ class MongoCalls:
         """
         patience = timeout_seconds or self._command_timeout_seconds
         client = self._connected()
+        looked_at = time.monotonic()
+
+        async def try_it(session: Session) -> _Answer:
+            nonlocal looked_at
+            if time.monotonic() - looked_at > ABANDONED_SECONDS:
+                # In the way of this one for so long can only be somebody who is gone.
+                await end_abandoned(client)
+                looked_at = time.monotonic()
+            return await work(session)
+
         with self._within(patience):
             for tries_left in reversed(range(_KEY_TRIES)):
                 async with (
@@ -162,7 +174,7 @@ class MongoCalls:
                 ):
                     try:
                         return await session.with_transaction(
-                            work, read_concern=ReadConcern("snapshot")
+                            try_it, read_concern=ReadConcern("snapshot")
                         )
                     except DuplicateKeyError:
                         if not tries_left:

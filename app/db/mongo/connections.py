@@ -20,6 +20,8 @@ from pymongo.errors import (
 from app.domain.errors import DatabaseUnavailableError
 
 DEFAULT_DATABASE: Final = "haulage"
+# What the names of all our clients begin with.
+APPLICATION_PREFIX: Final = "haulage"
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 COMMAND_TIMEOUT_SECONDS: Final = 30.0
 PING_TIMEOUT_SECONDS: Final = 3.0
