@@ -73,6 +73,9 @@ class MongoStore(Store):
     def make_deliveries_due(self) -> None:
         self._all("webhook_deliveries").update_many({}, [{"$set": {"next_at": NOW}}])
 
+    def forget_calls(self) -> None:
+        self._all("call_cache").delete_many({})
+
     def count_all(self, kind: str) -> int:
         return self._all(kind).count_documents({})
 

@@ -235,6 +235,10 @@ class Store(abc.ABC):
         """Spare deliveries that are under way or wait the rest of their time."""
 
     @abc.abstractmethod
+    def forget_calls(self) -> None:
+        """As if no paid call had ever been."""
+
+    @abc.abstractmethod
     def count_all(self, kind: str) -> int:
         """How many there are of one kind: "job_payloads", "job_results", ..."""
 
@@ -318,6 +322,9 @@ class PostgresStore(Store):
 
     def make_deliveries_due(self) -> None:
         rows(self.url, "update haulage.webhook_deliveries set next_at = now()")
+
+    def forget_calls(self) -> None:
+        rows(self.url, "delete from haulage.call_cache")
 
     def count_all(self, kind: str) -> int:
         return int(value(self.url, f"select count(*) from haulage.{kind}"))  # noqa: S608  our name
