@@ -2,16 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
+from app.db.ids import new_id
 from app.db.mongo.adapter import MongoJobsDB
 from app.db.mongo.calls import Session
-from app.domain.jobs import JobStatus
+from app.domain.jobs import JobStatus, NodeInfo
 
 # The server's own limit is a minute.
 SOON_SECONDS = 5.0
@@ -24,22 +26,38 @@ async def db(mongo_database_url: str) -> AsyncGenerator[MongoJobsDB, None]:
     await adapter.close()
 
 
-async def test_a_job_is_cancelled_soon_when_somebody_went_away_who_had_changed_it(
-    db: MongoJobsDB, mongo_database_url: str
-) -> None:
-    job_id = await db.insert_pending_job({})
+@contextmanager
+def changed_by_somebody_who_is_gone(url: str, job_id: str) -> Iterator[None]:
     gone: MongoClient[dict[str, Any]]
-    with MongoClient(mongo_database_url, appname="haulage-worker") as gone:
+    with MongoClient(url, appname="haulage-worker") as gone:
         session = gone.start_session()
         session.start_transaction()
         jobs: Collection[dict[str, Any]] = gone.get_default_database()["jobs"]
         jobs.update_one({"_id": job_id}, {"$inc": {"writes": 1}}, session=session)
-
         began = time.monotonic()
-        assert await db.cancel_job(job_id) is JobStatus.CANCELLED
-
+        yield
         assert time.monotonic() - began < SOON_SECONDS
         session.end_session()
+
+
+async def test_a_job_is_cancelled_soon_when_somebody_went_away_who_had_changed_it(
+    db: MongoJobsDB, mongo_database_url: str
+) -> None:
+    job_id = await db.insert_pending_job({})
+    with changed_by_somebody_who_is_gone(mongo_database_url, job_id):
+        assert await db.cancel_job(job_id) is JobStatus.CANCELLED
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+async def test_jobs_are_claimed_soon_when_somebody_went_away_who_had_changed_one(
+    db: MongoJobsDB, mongo_database_url: str, limit: int
+) -> None:
+    node = NodeInfo(new_id(), "n", 1, 2, 60.0, "0")
+    await db.register_node(node)
+    ids = [await db.insert_pending_job({}) for _ in range(limit)]
+    with changed_by_somebody_who_is_gone(mongo_database_url, ids[0]):
+        claimed = await db.claim_pending_jobs(node.id, limit)
+    assert [job.id for job in claimed] == ids
 
 
 async def test_somebody_who_was_only_slow_does_the_transaction_again(

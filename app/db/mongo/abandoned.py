@@ -12,7 +12,7 @@ from pymongo.read_concern import ReadConcern
 
 from app.db.mongo.connections import APPLICATION_PREFIX, Client
 
-# Also the time after which whoever meets a conflict looks for such a transaction.
+# Also the time after which a call that has not come to its end looks for such a transaction.
 ABANDONED_SECONDS: Final = 1.0
 
 # Not allowed; and what services answer that only speak MongoDB's protocol: no such command, no such

@@ -4,16 +4,15 @@ What an adapter of this store is built on: it knows connections and transactions
 """
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import pymongo
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import DuplicateKeyError, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from app.db.ids import as_uuid
@@ -132,10 +131,37 @@ class MongoCalls:
             async with asyncio.timeout(timeout_seconds or self._command_timeout_seconds):
                 await self._single_places.acquire()
             try:
-                yield
+                async with self._clearing_the_way():
+                    yield
                 check_cancelled()
             finally:
                 self._single_places.release()
+
+    @asynccontextmanager
+    async def _clearing_the_way(self) -> AsyncGenerator[None, None]:
+        """End what is in the way of a call that takes long: transactions whose process is gone."""
+        loop = asyncio.get_running_loop()
+        clearing: list[asyncio.Task[None]] = []
+
+        def begin() -> None:
+            clearing.append(loop.create_task(self._end_abandoned(), name="haulage-abandoned"))
+
+        # A timer is cheaper than a task, and hardly any call takes so long.
+        timer = loop.call_later(ABANDONED_SECONDS, begin)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            for task in clearing:
+                task.cancel()
+                await asyncio.wait({task})
+
+    async def _end_abandoned(self) -> None:
+        while True:
+            # Of a server that is away the call itself will tell.
+            with suppress(OSError, TimeoutError, PyMongoError):
+                await end_abandoned(self._connected())
+            await asyncio.sleep(ABANDONED_SECONDS)
 
     @contextmanager
     def _within(self, timeout_seconds: float | None = None) -> Iterator[None]:
@@ -155,26 +181,17 @@ class MongoCalls:
         """
         patience = timeout_seconds or self._command_timeout_seconds
         client = self._connected()
-        looked_at = time.monotonic()
-
-        async def try_it(session: Session) -> _Answer:
-            nonlocal looked_at
-            if time.monotonic() - looked_at > ABANDONED_SECONDS:
-                # In the way of this one for so long can only be somebody who is gone.
-                await end_abandoned(client)
-                looked_at = time.monotonic()
-            return await work(session)
-
         with self._within(patience):
             for tries_left in reversed(range(_KEY_TRIES)):
                 async with (
                     asyncio.timeout(patience),
                     self._transaction_places,
+                    self._clearing_the_way(),
                     client.start_session() as session,
                 ):
                     try:
                         return await session.with_transaction(
-                            try_it, read_concern=ReadConcern("snapshot")
+                            work, read_concern=ReadConcern("snapshot")
                         )
                     except DuplicateKeyError:
                         if not tries_left:
