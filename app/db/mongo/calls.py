@@ -18,6 +18,7 @@ from pymongo.read_concern import ReadConcern
 from app.db.ids import as_uuid
 from app.db.mongo.abandoned import ABANDONED_SECONDS, end_abandoned
 from app.db.mongo.connections import (
+    CLOSE_SECONDS,
     DEFAULT_DATABASE,
     PING_TIMEOUT_SECONDS,
     Client,
@@ -69,6 +70,7 @@ class MongoCalls:
         self._transaction_places = asyncio.Semaphore(max_connections)
         self._client: Client | None = None
         self._signal: DebouncedSignal | None = None
+        self._clearing: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """See DBInterface."""
@@ -83,6 +85,9 @@ class MongoCalls:
                 closing.create_task(signal.close())
             if client is not None:
                 closing.create_task(close_quietly(client))
+        if self._clearing:
+            # Without a client they end; one that lost its cancel in the driver, a moment later.
+            await asyncio.wait(self._clearing, timeout=CLOSE_SECONDS)
 
     async def ping(self) -> None:
         """See DBInterface."""
@@ -145,6 +150,8 @@ class MongoCalls:
 
         def begin() -> None:
             clearing.append(loop.create_task(self._end_abandoned(), name="haulage-abandoned"))
+            self._clearing.update(clearing)
+            clearing[0].add_done_callback(self._clearing.discard)
 
         # A timer is cheaper than a task, and hardly any call takes so long.
         timer = loop.call_later(ABANDONED_SECONDS, begin)
@@ -153,15 +160,21 @@ class MongoCalls:
         finally:
             timer.cancel()
             for task in clearing:
+                # Not waited for: the driver may take its time where the server is away.
                 task.cancel()
-                await asyncio.wait({task})
 
     async def _end_abandoned(self) -> None:
-        while True:
-            # Of a server that is away the call itself will tell.
-            with suppress(OSError, TimeoutError, PyMongoError):
-                await end_abandoned(self._connected())
-            await asyncio.sleep(ABANDONED_SECONDS)
+        client = self._connected()
+        with noticing_cancels():
+            while True:
+                # Of a server that is away the call itself will tell.
+                with (
+                    suppress(OSError, TimeoutError, PyMongoError),
+                    pymongo.timeout(ABANDONED_SECONDS),
+                ):
+                    await end_abandoned(client)
+                check_cancelled()
+                await asyncio.sleep(ABANDONED_SECONDS)
 
     @contextmanager
     def _within(self, timeout_seconds: float | None = None) -> Iterator[None]:

@@ -25,7 +25,7 @@ APPLICATION_PREFIX: Final = "haulage"
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 COMMAND_TIMEOUT_SECONDS: Final = 30.0
 PING_TIMEOUT_SECONDS: Final = 3.0
-CLOSE_SECONDS: Final = 0.2
+CLOSE_SECONDS: Final = 0.1
 
 Document = dict[str, Any]
 Client = AsyncMongoClient[Document]
