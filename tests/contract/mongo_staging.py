@@ -104,6 +104,9 @@ class StagedMongoJobsDB(MongoJobsDB):
         finally:
             self._held_up.discard(this)
 
+    async def _end_abandoned(self) -> None:
+        """Those that stand still here are not abandoned."""
+
     async def _staged(self, transaction: object, work: Awaitable[_Answer]) -> _Answer:
         call = _staged_call.get()
         try:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from support.processes import descendants, living
 from support.service import Service, process_exists, wait_until
-from support.sql import attempts, holding, job_row, rows
+from support.sql import holding, rows
 from system.conftest import Start
+from system.stores import ROW_QUEUES, SQL, Store
 
 # The statements that end an attempt and that cancel a job.
 END = "%node_losses = node_losses +%"
@@ -50,9 +51,10 @@ def test_a_cancelled_job_leaves_no_process(service: Service, pipeline: str) -> N
     assert cancel(service, job_id) == (200, "cancelled")
 
 
+@pytest.mark.one_store
 @pytest.mark.parametrize("how", ["cancellation", "handler"])
 def test_a_job_that_obeys_by_leaving_is_what_it_was_told_to_be(
-    service: Service, shared_url: str, how: str
+    service: Service, shared_store: Store, how: str
 ) -> None:
     job_id = service.enqueue({"how": how}, "leaves-when-told", max_attempts=3)
     service.wait_for_stage(job_id, "working")
@@ -61,19 +63,19 @@ def test_a_job_that_obeys_by_leaving_is_what_it_was_told_to_be(
 
     job_id = service.enqueue({"how": how}, "leaves-when-told", timeout_seconds=1)
     assert service.wait_for_end(job_id)["error"]["cause"] == "timed_out"
-    assert [a["cause"] for a in attempts(shared_url, job_id)] == ["timed_out"]
+    assert [a.cause for a in shared_store.attempts(job_id)] == ["timed_out"]
 
 
 @pytest.mark.parametrize("how", ["cancellation", "handler"])
 def test_a_job_that_leaves_at_a_shutdown_keeps_its_attempt(
-    start: Start, database_url: str, how: str
+    start: Start, store: Store, how: str
 ) -> None:
     with start(shutdown_grace_seconds=0) as service:
         job_id = service.enqueue({"how": how}, "leaves-when-told")
         service.wait_for_stage(job_id, "working")
         assert service.stop() == 0
-    row = job_row(database_url, job_id)
-    assert (row["status"], row["attempt"], row["node_losses"]) == ("pending", 0, 0)
+    row = store.job(job_id)
+    assert (row.status, row.attempt, row.node_losses) == ("pending", 0, 0)
 
 
 def test_a_cancel_is_heard_at_once(start: Start) -> None:
@@ -120,7 +122,7 @@ def test_what_a_job_keeps_when_told_is_there_for_its_retry(service: Service) -> 
     assert service.result(job_id) == {"rows": 3}
 
 
-def test_a_pending_job_never_starts_once_it_is_cancelled(start: Start, database_url: str) -> None:
+def test_a_pending_job_never_starts_once_it_is_cancelled(start: Start, store: Store) -> None:
     with start(max_concurrent_jobs=1) as service:
         running = service.enqueue({"gate": "never"}, "gate")
         service.wait_for_stage(running, "waiting")
@@ -131,49 +133,50 @@ def test_a_pending_job_never_starts_once_it_is_cancelled(start: Start, database_
         assert service.wait_for_end(running)["status"] == "cancelled"
         # The slot is free again, and what comes later runs.
         assert service.wait_for_end(service.enqueue({}, "demo-echo"))["status"] == "completed"
-    assert attempts(database_url, waiting) == []
+    assert store.attempts(waiting) == []
 
 
 def test_a_job_that_waits_for_its_retry_is_cancelled_at_once(
-    service: Service, shared_url: str
+    service: Service, shared_store: Store
 ) -> None:
     job_id = service.enqueue({"message": "no"}, "demo-fail", max_attempts=2)
     wait_until(lambda: service.job(job_id)["error"], "end of the first attempt")
 
     assert cancel(service, job_id) == (200, "cancelled")
 
-    assert [a["outcome"] for a in attempts(shared_url, job_id)] == ["failed"]
+    assert [a.outcome for a in shared_store.attempts(job_id)] == ["failed"]
 
 
+@pytest.mark.needs(ROW_QUEUES)
 @pytest.mark.parametrize("is_result_first", [True, False], ids=["result first", "cancel first"])
 def test_a_result_that_is_under_way_is_kept_in_both_orders(
-    start: Start, database_url: str, tmp_path: Path, *, is_result_first: bool
+    start: Start, store: Store, tmp_path: Path, *, is_result_first: bool
 ) -> None:
     gate = tmp_path / "gate"
     with start(kill_grace_seconds=20) as service, ThreadPoolExecutor(1) as clients:
         job_id = service.enqueue({"gate": str(gate)}, "gate")
         pid = service.wait_for_stage(job_id, "waiting")["pid"]
-        lock = f"select 1 from haulage.jobs where id = '{job_id}' for update"  # noqa: S608  our id
-        with holding(database_url, lock):
+        with store.holding_job(job_id):
             # Who waits for the row first gets it first.
             if is_result_first:
                 gate.touch()
-                _wait_for_blocked(database_url, END, 1)
+                _wait_for_blocked(store.url, END, 1)
                 asked = clients.submit(cancel, service, job_id)
-                _wait_for_blocked(database_url, CANCEL, 1)
+                _wait_for_blocked(store.url, CANCEL, 1)
             else:
                 asked = clients.submit(cancel, service, job_id)
-                _wait_for_blocked(database_url, CANCEL, 1)
+                _wait_for_blocked(store.url, CANCEL, 1)
                 gate.touch()
-                _wait_for_blocked(database_url, END, 1)
+                _wait_for_blocked(store.url, END, 1)
         assert asked.result() == ((409, "completed") if is_result_first else (202, "running"))
         assert service.wait_for_end(job_id)["status"] == "completed"
         assert service.result(job_id) == {"attempt": 1}
         wait_until(lambda: not process_exists(pid), "end of the worker")
 
 
+@pytest.mark.needs(SQL)
 def test_a_cancel_between_result_and_end_does_not_throw_the_result_away(
-    start: Start, database_url: str, tmp_path: Path
+    start: Start, store: Store, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     with start() as service:
@@ -181,15 +184,15 @@ def test_a_cancel_between_result_and_end_does_not_throw_the_result_away(
         service.wait_for_stage(job_id, "waiting")
         # The attempt's row is the second one that an end needs; the wish needs only the first.
         lock = f"select 1 from haulage.job_attempts where job_id = '{job_id}' for update"  # noqa: S608
-        with holding(database_url, lock):
+        with holding(store.url, lock):
             gate.touch()
-            _wait_for_blocked(database_url, END, 1)
+            _wait_for_blocked(store.url, END, 1)
         assert service.wait_for_end(job_id)["status"] == "completed"
         assert service.result(job_id) == {"attempt": 1}
 
 
 def test_a_cancel_outlives_the_node_that_was_to_do_it(
-    start: Start, database_url: str, tmp_path: Path
+    start: Start, store: Store, tmp_path: Path
 ) -> None:
     lease = {"node_lease_seconds": 2, "heartbeat_interval_seconds": 0.4}
     with start("api", **lease) as api:
@@ -202,10 +205,10 @@ def test_a_cancel_outlives_the_node_that_was_to_do_it(
         wait_until(lambda: not process_exists(pid), "end of the orphan")
         with start("worker", **lease):
             assert api.wait_for_end(job_id)["status"] == "cancelled"
-    assert [a["outcome"] for a in attempts(database_url, job_id)] == ["lost"]
+    assert [a.outcome for a in store.attempts(job_id)] == ["lost"]
 
 
-def test_a_cancelled_job_is_not_given_back_by_a_shutdown(start: Start, database_url: str) -> None:
+def test_a_cancelled_job_is_not_given_back_by_a_shutdown(start: Start, store: Store) -> None:
     with start(shutdown_grace_seconds=0, kill_grace_seconds=60) as service:
         job_id = service.enqueue({}, "clinging")
         service.wait_for_stage(job_id, "clinging")
@@ -213,27 +216,27 @@ def test_a_cancelled_job_is_not_given_back_by_a_shutdown(start: Start, database_
         processes = descendants(service.pid)
         assert service.stop() == 0
         wait_until(lambda: not living(processes), f"end of {processes}")
-    assert job_row(database_url, job_id)["status"] == "cancelled"
+    assert store.job(job_id).status == "cancelled"
 
 
 @pytest.mark.parametrize("pipeline", ["demo-echo", "demo-fail"])
 def test_an_ended_job_runs_again_when_it_is_retried(
-    service: Service, shared_url: str, pipeline: str
+    service: Service, shared_store: Store, pipeline: str
 ) -> None:
     job_id = service.enqueue({"n": 1}, pipeline)
     status = service.wait_for_end(job_id)["status"]
 
     assert retry(service, job_id) == 200
-    wait_until(lambda: len(attempts(shared_url, job_id)) == 2, "second attempt")
+    wait_until(lambda: len(shared_store.attempts(job_id)) == 2, "second attempt")
 
     assert service.wait_for_end(job_id)["status"] == status
-    first, second = attempts(shared_url, job_id)
-    assert (first["attempt"], second["attempt"]) == (1, 1)
-    assert (first["claim_no"], second["claim_no"]) == (1, 2)
-    assert first["outcome"] == second["outcome"] == status
+    first, second = shared_store.attempts(job_id)
+    assert (first.attempt, second.attempt) == (1, 1)
+    assert (first.claim_no, second.claim_no) == (1, 2)
+    assert first.outcome == second.outcome == status
 
 
-def test_many_cancels_at_once_give_one_end(service: Service, shared_url: str) -> None:
+def test_many_cancels_at_once_give_one_end(service: Service, shared_store: Store) -> None:
     job_id = service.enqueue({"gate": "never"}, "gate")
     service.wait_for_stage(job_id, "waiting")
 
@@ -242,13 +245,7 @@ def test_many_cancels_at_once_give_one_end(service: Service, shared_url: str) ->
 
     assert {answer.status_code for answer in answers} <= {200, 202}
     assert service.wait_for_end(job_id)["status"] == "cancelled"
-    told = rows(
-        shared_url,
-        "select stage from haulage.job_events where job_id = $1::text::uuid and kind = 'status'"
-        " order by id",
-        job_id,
-    )
-    assert [row["stage"] for row in told] == ["pending", "running", "cancelled"]
+    assert shared_store.statuses(job_id) == ["pending", "running", "cancelled"]
     assert json.loads(answers[0].text)["id"] == job_id
 
 

@@ -25,12 +25,13 @@ from support.outage import (
 from support.service import running, wait_until
 from support.sql import insert_job, kept_session, our_connections, rows
 from system.conftest import SETTINGS, Start
+from system.stores import SQL
 
 from app.db.postgres.embedded import EmbeddedPostgres
 from app.db.urls import DatabaseURL
 
 # The bundled server restarts under whatever else the machine does.
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.needs(SQL)]
 
 OWN: dict[str, Any] = {**SETTINGS, "auto_migrate": True}
 FEW_CONNECTIONS = 20

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cluster import crash
 from support.processes import children, command_of, frozen
 from support.service import Service, process_exists, running, wait_until
-from support.sql import attempts, holding, make_due, rows, value
 from system.conftest import SETTINGS, Start
+from system.servers import Server
+from system.stores import Store
 
-from app.db.postgres.embedded import EmbeddedPostgres
+from app.domain.jobs import Attempt, JobStatus
 
 # A node that is soon missed.
 SHORT_LEASE = {"node_lease_seconds": 2, "heartbeat_interval_seconds": 0.4}
@@ -34,7 +34,7 @@ SHORT_LEASE = {"node_lease_seconds": 2, "heartbeat_interval_seconds": 0.4}
 )
 def test_a_worker_that_dies_fails_its_job_and_no_other(
     service: Service,
-    shared_url: str,
+    shared_store: Store,
     tmp_path: Path,
     how: str,
     cause: str,
@@ -53,19 +53,22 @@ def test_a_worker_that_dies_fails_its_job_and_no_other(
     assert job["status"] == "failed"
     assert [m["stage"] for m in job["milestones"]] == ["crashing"]
     assert (job["error"]["cause"], job["error"]["message"]) == (cause, message)
-    [attempt] = attempts(shared_url, job_id)
-    assert (attempt["exit_code"], attempt["signal"]) == (exit_code, number)
+    [attempt] = shared_store.attempts(job_id)
+    assert (attempt.exit_code, attempt.signal) == (exit_code, number)
     assert service.wait_for_end(neighbour)["status"] == "completed"
 
 
-def test_exit_code_zero_without_a_result_is_no_success(service: Service, shared_url: str) -> None:
+def test_exit_code_zero_without_a_result_is_no_success(
+    service: Service, shared_store: Store
+) -> None:
     job = service.wait_for_end(service.enqueue({}, "quiet-exit"))
     assert job["status"] == "failed"
     assert job["error"]["message"] == "worker ended with exit code 0 without storing a result"
-    [attempt] = attempts(shared_url, job["id"])
-    assert (attempt["cause"], attempt["exit_code"]) == ("exit_code", 0)
+    [attempt] = shared_store.attempts(job["id"])
+    assert (attempt.cause, attempt.exit_code) == ("exit_code", 0)
 
 
+@pytest.mark.one_store
 def test_the_grandchild_of_a_crashed_worker_is_ended(service: Service) -> None:
     job = service.wait_for_end(service.enqueue({"then": "die"}, "grandchild"))
     assert job["error"]["message"] == "worker was ended by SIGKILL"
@@ -73,6 +76,7 @@ def test_the_grandchild_of_a_crashed_worker_is_ended(service: Service) -> None:
     assert not process_exists(_grandchild(job))
 
 
+@pytest.mark.one_store
 def test_what_a_finished_job_leaves_running_is_ended(service: Service) -> None:
     job = service.wait_for_end(service.enqueue({"then": "return"}, "grandchild"))
     # It held on to the job's stdout, too.
@@ -93,17 +97,17 @@ def test_an_exception_is_kept_with_class_message_and_traceback(service: Service)
     assert "in run" in error["traceback"]
 
 
-def test_every_attempt_keeps_its_own_error(service: Service, shared_url: str) -> None:
+def test_every_attempt_keeps_its_own_error(service: Service, shared_store: Store) -> None:
     job_id = service.enqueue({}, "flaky", max_attempts=3)
     for number in (1, 2):
-        _wait_for_attempts(shared_url, job_id, number)
-        make_due(shared_url, job_id)
+        _wait_for_attempts(shared_store, job_id, number)
+        shared_store.make_due(job_id)
 
     assert service.wait_for_end(job_id)["status"] == "completed"
     assert service.result(job_id) == "third time lucky"
     told = [
-        (row["attempt"], row["outcome"], row["cause"], row["error_message"], row["exit_code"])
-        for row in attempts(shared_url, job_id)
+        (row.attempt, row.outcome, row.cause, row.error_message, row.exit_code)
+        for row in shared_store.attempts(job_id)
     ]
     assert told == [
         (1, "failed", "exception", "the first reason", None),
@@ -111,34 +115,28 @@ def test_every_attempt_keeps_its_own_error(service: Service, shared_url: str) ->
         (3, "completed", None, None, None),
     ]
     # And the waiting was announced: the delay grows from five seconds, half of it random.
-    waited = rows(
-        shared_url,
-        "select stage from haulage.job_events"
-        " where job_id = $1::text::uuid and kind = 'status' order by id",
-        job_id,
-    )
-    assert [row[0] for row in waited] == [
+    assert shared_store.statuses(job_id) == [
         *("pending", "running", "pending", "running", "pending", "running", "completed")
     ]
 
 
-def _wait_for_attempts(url: str, job_id: str, count: int) -> None:
+def _wait_for_attempts(store: Store, job_id: str, count: int) -> None:
     def ended() -> bool:
-        return [a["ended_at"] is not None for a in attempts(url, job_id)] == [True] * count
+        return [a.ended_at is not None for a in store.attempts(job_id)] == [True] * count
 
     wait_until(ended, f"end of attempt {count}")
 
 
 def test_a_job_that_kills_its_worker_is_failed_after_its_last_attempt(
-    service: Service, shared_url: str
+    service: Service, shared_store: Store
 ) -> None:
     job_id = service.enqueue({}, "demo-crash", max_attempts=2)
-    _wait_for_attempts(shared_url, job_id, 1)
+    _wait_for_attempts(shared_store, job_id, 1)
     assert service.job(job_id)["status"] == "pending"
-    make_due(shared_url, job_id)
+    shared_store.make_due(job_id)
 
     assert service.wait_for_end(job_id)["status"] == "failed"
-    assert [row["signal"] for row in attempts(shared_url, job_id)] == [9, 9]
+    assert [row.signal for row in shared_store.attempts(job_id)] == [9, 9]
 
 
 def test_sys_exit_in_a_pipeline_is_its_failure(service: Service) -> None:
@@ -149,6 +147,7 @@ def test_sys_exit_in_a_pipeline_is_its_failure(service: Service) -> None:
     assert error["message"] == "enough"
 
 
+@pytest.mark.one_store
 @pytest.mark.parametrize(
     ("pipeline", "reason"),
     [
@@ -191,9 +190,10 @@ def test_results_and_errors_that_cannot_be_stored_end_the_job_all_the_same(
 # -- limits ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_store
 @pytest.mark.parametrize("pipeline", ["stubborn", "clinging"])
 def test_a_job_past_its_limit_is_ended_whatever_it_does(
-    service: Service, shared_url: str, pipeline: str
+    service: Service, shared_store: Store, pipeline: str
 ) -> None:
     # Time enough to start by spawn on a busy machine.
     job_id = service.enqueue({}, pipeline, timeout_seconds=4)
@@ -207,26 +207,27 @@ def test_a_job_past_its_limit_is_ended_whatever_it_does(
     assert not process_exists(pid)
     if pipeline == "stubborn":
         assert not process_exists(_grandchild(job))
-    [attempt] = attempts(shared_url, job_id)
-    assert (attempt["ended_at"] - attempt["started_at"]).total_seconds() >= 4
+    [attempt] = shared_store.attempts(job_id)
+    assert _duration(attempt) >= timedelta(seconds=4)
 
 
 def test_a_job_may_end_by_itself_between_the_limit_and_the_kill(
-    service: Service, shared_url: str
+    service: Service, shared_store: Store
 ) -> None:
     """The ladder's outcome is written only where the worker has not settled its job."""
     job_id = service.enqueue({"seconds": 1.2}, "blocked", timeout_seconds=1)
     job = service.wait_for_end(job_id)
     assert job["status"] in {"completed", "failed"}
-    [attempt] = attempts(shared_url, job_id)
-    assert attempt["outcome"] == job["status"]
+    [attempt] = shared_store.attempts(job_id)
+    assert attempt.outcome == job["status"]
 
 
 # -- the manager's surroundings fail --------------------------------------------------------------
 
 
+@pytest.mark.one_store
 def test_a_killed_forkserver_ends_no_job_and_is_replaced(
-    start: Start, database_url: str, tmp_path: Path
+    start: Start, store: Store, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     with start(start_method="forkserver") as service:
@@ -247,7 +248,7 @@ def test_a_killed_forkserver_ends_no_job_and_is_replaced(
 
         assert service.wait_for_end(job_id)["status"] == "completed"
         for job in (job_id, later):
-            assert [a["outcome"] for a in attempts(database_url, job)] == ["completed"]
+            assert [a.outcome for a in store.attempts(job)] == ["completed"]
         assert service.stop() == 0
 
 
@@ -262,7 +263,7 @@ def _wait_for_watchdog(service: Service) -> None:
     [("forkserver", "grandchild"), ("forkserver", "stubborn"), ("spawn", "grandchild")],
 )
 def test_a_killed_server_takes_its_workers_along_and_another_rescues_the_job(
-    start: Start, database_url: str, start_method: str, tmp_path: Path, pipeline: str
+    start: Start, store: Store, start_method: str, tmp_path: Path, pipeline: str
 ) -> None:
     gate = tmp_path / "gate"
     settings = {**SHORT_LEASE, "start_method": start_method}
@@ -276,22 +277,22 @@ def test_a_killed_server_takes_its_workers_along_and_another_rescues_the_job(
 
     gate.touch()
     with start(**settings) as second:
-        wait_until(lambda: len(attempts(database_url, job_id)) == 2, "rescue")
+        wait_until(lambda: len(store.attempts(job_id)) == 2, "rescue")
         if pipeline == "grandchild":
             assert second.wait_for_end(job_id)["status"] == "completed"
-        before, after = attempts(database_url, job_id)
-    assert (before["outcome"], before["cause"]) == ("lost", "node_lost")
-    assert before["ended_at"] - before["started_at"] > timedelta(seconds=1.5)
+        before, after = store.attempts(job_id)
+    assert (before.outcome, before.cause) == ("lost", "node_lost")
+    assert _duration(before) > timedelta(seconds=1.5)
     # The loss of a node is none of the job's attempts.
-    assert (before["attempt"], after["attempt"]) == (1, 1)
-    assert value(database_url, "select node_losses from haulage.jobs") == 1
+    assert (before.attempt, after.attempt) == (1, 1)
+    assert store.job(job_id).node_losses == 1
 
 
 @pytest.mark.parametrize(
     ("start_method", "pipeline"), [("forkserver", "gate"), ("spawn", "restless")]
 )
 def test_a_frozen_server_loses_its_job_and_can_change_nothing_afterwards(
-    start: Start, database_url: str, start_method: str, pipeline: str, tmp_path: Path
+    start: Start, store: Store, start_method: str, pipeline: str, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     settings = {**SHORT_LEASE, "start_method": start_method}
@@ -299,13 +300,7 @@ def test_a_frozen_server_loses_its_job_and_can_change_nothing_afterwards(
         job_id = first.enqueue({"gate": str(gate)}, pipeline)
         old: int = wait_until(lambda: first.job(job_id)["pid"], "start of the worker")
         holder, other = first, second
-        if (
-            value(
-                database_url,
-                "select pid from haulage.nodes join haulage.jobs on node_id = nodes.id",
-            )
-            == second.pid
-        ):
+        if store.node_pid(job_id) == second.pid:
             holder, other = second, first
 
         with frozen(holder.pid):
@@ -317,20 +312,24 @@ def test_a_frozen_server_loses_its_job_and_can_change_nothing_afterwards(
                 wait_until(lambda: not process_exists(old), "end by a refused write")
         wait_until(lambda: not process_exists(old), "end of the old worker")
         # The node comes back under a new identity.
-        nodes = "select count(*) from haulage.nodes where pid = $1"
-        wait_until(lambda: value(database_url, nodes, holder.pid) == 2, "new identity")
+        wait_until(
+            lambda: [node.pid for node in store.nodes()].count(holder.pid) == 2, "new identity"
+        )
         assert process_exists(other.job(job_id)["pid"])
         gate.touch()
 
         assert other.wait_for_end(job_id)["status"] == "completed"
+        result = other.result(job_id)
         assert (first.stop(), second.stop()) == (0, 0)
-    lost, kept = attempts(database_url, job_id)
-    assert (lost["outcome"], lost["cause"], lost["pid"]) == ("lost", "node_lost", old)
-    assert kept["outcome"] == "completed"
-    assert value(database_url, "select claim_no from haulage.job_results") == 2
+    lost, kept = store.attempts(job_id)
+    assert (lost.outcome, lost.cause, lost.pid) == ("lost", "node_lost", old)
+    assert kept.outcome == "completed"
+    assert store.result_claim_no(job_id) == kept.claim_no == 2
     # Whatever the old worker wrote, it wrote before it had lost the job.
-    last = "select stage from haulage.job_events where claim_no = 1 order by id desc limit 1"
-    assert value(database_url, last) == "pending"
+    told = [event.stage for event in store.events(job_id)]
+    begun = len(told) - told[::-1].index("running")
+    own = ["waiting"] if pipeline == "gate" else [f"stage {n + 1}" for n in range(result)]
+    assert told[begun - 2 :] == ["pending", "running", *own, "completed"]
 
 
 def _has_other_pid(job: dict[str, Any], pid: int) -> bool:
@@ -338,43 +337,45 @@ def _has_other_pid(job: dict[str, Any], pid: int) -> bool:
 
 
 def test_a_node_that_cannot_renew_ends_its_workers_before_the_lease_is_over(
-    start: Start, database_url: str, tmp_path: Path
+    start: Start, store: Store, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     with start(**SHORT_LEASE) as service:
         job_id = service.enqueue({"gate": str(gate)}, "gate")
         pid = service.wait_for_stage(job_id, "waiting")["pid"]
-        with holding(database_url, "select 1 from haulage.nodes for update"):
+        with store.holding_nodes():
             held = time.monotonic()
             wait_until(lambda: not process_exists(pid), "end of the worker")
             # The lease began before the row was held; one more moment is for the kill itself.
             assert time.monotonic() - held < 2 + 0.3
 
 
-def test_a_limit_holds_while_the_database_does_not_answer(start: Start, database_url: str) -> None:
+def test_a_limit_holds_while_the_database_does_not_answer(start: Start, store: Store) -> None:
     with start() as service:
         job_id = service.enqueue({"gate": "never"}, "gate", timeout_seconds=1.5)
         pid = service.wait_for_stage(job_id, "waiting")["pid"]
-        with holding(database_url, "lock table haulage.jobs in access exclusive mode"):
+        with store.holding_jobs():
             wait_until(lambda: not process_exists(pid), "end of the worker", 5)
         job = service.wait_for_end(job_id)
         assert (job["status"], job["error"]["cause"]) == ("failed", "timed_out")
 
 
+@pytest.mark.timeout(120)
 def test_a_server_that_crashes_in_the_middle_costs_no_job_and_doubles_none(
-    cluster: EmbeddedPostgres, tmp_path: Path
+    server: Server, tmp_path: Path
 ) -> None:
-    cluster.ensure_database("crashing")
-    url = cluster.url("crashing")
-    with running("serve", url, tmp_path / "log", **SETTINGS, auto_migrate=True) as service:
-        ids = _crash_amid_jobs(cluster, service, url, lambda: None)
-        others = _attempts_beside_one_success_each(url, ids)
+    settings = {**SETTINGS, "auto_migrate": True}
+    with (
+        server.new_store() as store,
+        running("serve", store.url, tmp_path / "log", **settings) as service,
+    ):
+        ids = _crash_amid_jobs(server, service, store, lambda: None)
+        others = _attempts_beside_one_success_each(store, ids)
 
         # A claim whose answer got lost in the crash started nothing. It is given back at no cost
         # by a node that still is who it was; a disk that was slow to start the server again may
         # have cost the node its lease, and its claims with that.
-        nodes = value(url, "select count(*) from haulage.nodes")
-        if nodes == 1:
+        if len(store.nodes()) == 1:
             assert set(others) <= {UNANSWERED}, others
         else:
             assert {LEASE_ENDED[1:]} >= {other[1:] for other in others}, others
@@ -382,21 +383,23 @@ def test_a_server_that_crashes_in_the_middle_costs_no_job_and_doubles_none(
         _works_as_before(service)
 
 
+@pytest.mark.timeout(120)
 def test_a_server_that_is_away_for_longer_than_a_lease_costs_no_job_and_doubles_none(
-    cluster: EmbeddedPostgres, tmp_path: Path
+    server: Server, tmp_path: Path
 ) -> None:
-    cluster.ensure_database("away")
-    url = cluster.url("away")
     settings = {**SETTINGS, **SHORT_LEASE, "auto_migrate": True}
-    with running("serve", url, tmp_path / "log", **settings) as service:
+    with (
+        server.new_store() as store,
+        running("serve", store.url, tmp_path / "log", **settings) as service,
+    ):
 
         def until_the_lease_has_ended() -> None:
             time.sleep(SHORT_LEASE["node_lease_seconds"])
 
-        ids = _crash_amid_jobs(cluster, service, url, until_the_lease_has_ended)
-        others = _attempts_beside_one_success_each(url, ids)
+        ids = _crash_amid_jobs(server, service, store, until_the_lease_has_ended)
+        others = _attempts_beside_one_success_each(store, ids)
 
-        assert value(url, "select count(*) from haulage.nodes") >= 2
+        assert len(store.nodes()) >= 2
         # A run that was under way is ended with its node's lease. What never ran is given back by
         # this node under its old identity, or rescued, whichever comes first.
         assert {UNANSWERED[1:], LEASE_ENDED[1:]} >= {other[1:] for other in others}, others
@@ -410,28 +413,31 @@ LEASE_ENDED = (None, "lost", "node_lost", "NodeLost")
 
 
 def _crash_amid_jobs(
-    cluster: EmbeddedPostgres, service: Service, url: str, meanwhile: Callable[[], None]
+    server: Server, service: Service, store: Store, meanwhile: Callable[[], None]
 ) -> list[str]:
     """Fifty short jobs that all end, though the server crashes after some of them."""
     ids = [service.enqueue({"seconds": 0.2, "steps": 4}, "demo-sleep") for _ in range(50)]
-    ended = "select count(*) from haulage.jobs where status = 'completed'"
-    wait_until(lambda: value(url, ended) >= 10, "a good part of the jobs")
+    completed = JobStatus.COMPLETED
+    wait_until(lambda: store.count_jobs(completed) >= 10, "a good part of the jobs")
 
-    crash(cluster)
+    server.crash()
     meanwhile()
-    cluster.start()
+    server.start()
 
-    wait_until(lambda: value(url, ended) == len(ids), "the rest of the jobs", 60)
+    wait_until(lambda: store.count_jobs(completed) == len(ids), "the rest of the jobs", 60)
     return ids
 
 
-def _attempts_beside_one_success_each(url: str, ids: list[str]) -> list[tuple[Any, ...]]:
+def _attempts_beside_one_success_each(store: Store, ids: list[str]) -> list[tuple[Any, ...]]:
     """Attempts that did not complete, where each job ran just once to its end."""
-    log = rows(
-        url, "select job_id::text, pid, outcome, cause, error_class from haulage.job_attempts"
-    )
-    assert sorted(a["job_id"] for a in log if a["outcome"] == "completed") == sorted(ids)
-    return [tuple(a)[1:] for a in log if a["outcome"] != "completed"]
+    log = store.all_attempts()
+    assert sorted(job_id for job_id, a in log if a.outcome == "completed") == sorted(ids)
+    return [(a.pid, a.outcome, a.cause, a.error_class) for _, a in log if a.outcome != "completed"]
+
+
+def _duration(attempt: Attempt) -> timedelta:
+    assert attempt.ended_at is not None
+    return attempt.ended_at - attempt.started_at
 
 
 def _works_as_before(service: Service) -> None:

@@ -14,9 +14,12 @@ from support.processes import descendants, held_files, living
 from support.service import Service, wait_until
 from support.sql import holding, our_pids, rows, value
 from system.conftest import Start
+from system.stores import SQL
 from thematic.surveys import topics
 
 from app.api.datasets import MAX_UPLOADS
+
+pytestmark = pytest.mark.needs(SQL)
 
 HEAD = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.csv"\r\n\r\n'
 BODY = HEAD + b"id,text\r\n1,kind staff\r\n2,cold food\r\n--b--\r\n"

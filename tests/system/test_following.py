@@ -15,10 +15,11 @@ import uvicorn
 from api.conftest import web_server
 from support.processes import open_files
 from support.service import Service, wait_until
-from support.sql import insert_job, milestones, our_connections, rows, value
+from support.sql import our_connections, rows
 from support.streams import SocketStream, Told, told
 from support.waiting import eventually
 from system.conftest import Start
+from system.stores import SQL, Store
 from system.test_shutdown import FINAL_SECONDS, SLACK_SECONDS
 
 from app.api.server import WebServer
@@ -95,17 +96,11 @@ def _vanish_from_requests(service: Service, job_id: str, count: int) -> None:
             client.close()
 
 
+@pytest.mark.needs(SQL)
 def test_what_clients_that_vanish_took_up_is_given_back(
-    start: Start, database_url: str, subtests: pytest.Subtests
+    start: Start, store: Store, subtests: pytest.Subtests
 ) -> None:
-    [job_id] = insert_job(database_url, "demo-echo", notify=False)
-    # A status to tell of: inserted behind the service's back it has none.
-    rows(
-        database_url,
-        "insert into haulage.job_events (job_id, claim_no, attempt, kind, stage)"
-        " values ($1::text::uuid, 0, 0, 'status', 'pending')",
-        job_id,
-    )
+    [job_id] = store.insert_jobs("demo-echo", notify=False)
     with start("api") as service:
         for vanish in (_vanish_from_streams, _vanish_from_requests):
             with subtests.test(vanish.__name__):
@@ -122,9 +117,9 @@ def test_what_clients_that_vanish_took_up_is_given_back(
                     BACK_TO_START_SECONDS,
                 )
                 assert _memory_kib(service.pid) - memory < MEMORY_SLACK_KIB
-                assert len(our_connections(database_url)) <= MAX_POOL_CONNECTIONS + 1
+                assert len(our_connections(store.url)) <= MAX_POOL_CONNECTIONS + 1
                 assert not rows(
-                    database_url,
+                    store.url,
                     "select from pg_stat_activity where datname = current_database()"
                     " and state like 'idle in transaction%' and application_name like 'haulage%'",
                 )
@@ -168,8 +163,9 @@ def _no_signals() -> Iterator[None]:
     yield
 
 
-async def test_no_task_stays_behind_clients_that_vanish(database_url: str) -> None:
-    web = web_server(database_url)
+@pytest.mark.needs(SQL)
+async def test_no_task_stays_behind_clients_that_vanish(store: Store) -> None:
+    web = web_server(store.url)
     async with _served(web) as port:
         job_id = await web._db.insert_pending_job({})
 
@@ -254,11 +250,12 @@ def test_open_streams_do_not_hold_up_the_end(start: Start, tmp_path: Path) -> No
         assert "Traceback" not in service.log.read_text()
 
 
-def test_clients_that_take_nothing_do_not_hold_up_the_end(start: Start, database_url: str) -> None:
-    [job_id] = insert_job(database_url, "demo-echo", notify=False)
+@pytest.mark.needs(SQL)
+def test_clients_that_take_nothing_do_not_hold_up_the_end(start: Start, store: Store) -> None:
+    [job_id] = store.insert_jobs("demo-echo", notify=False)
     # More than all buffers between the two hold.
     rows(
-        database_url,
+        store.url,
         "insert into haulage.job_events"
         " (job_id, claim_no, attempt, kind, stage, fraction, message)"
         " select $1::text::uuid, 1, 1, 'milestone', 's' || n, 0.5, repeat('x', 4000)"
@@ -289,9 +286,7 @@ def test_clients_that_take_nothing_do_not_hold_up_the_end(start: Start, database
 # -- clients that come again ------------------------------------------------------------------
 
 
-def test_a_client_follows_a_job_over_the_ends_of_two_services(
-    start: Start, database_url: str
-) -> None:
+def test_a_client_follows_a_job_over_the_ends_of_two_services(start: Start, store: Store) -> None:
     story: list[Told] = []
     with start("serve") as third, start("api") as first, start("api") as second:
         job_id = first.enqueue({"seconds": 3, "steps": 30}, "telling")
@@ -325,11 +320,7 @@ def test_a_client_follows_a_job_over_the_ends_of_two_services(
     assert _statuses(story) == ["pending", "running", "completed"]
     ids = [event_id for _, event_id in _stories(story)]
     assert ids == sorted(set(ids))
-    assert len(ids) == value(
-        database_url,
-        "select count(*) from haulage.job_events where job_id = $1::text::uuid",
-        job_id,
-    )
+    assert len(ids) == len(store.events(job_id))
 
 
 def test_a_log_is_followed_while_the_job_writes_it(service: Service) -> None:
@@ -350,10 +341,10 @@ def test_a_log_is_followed_while_the_job_writes_it(service: Service) -> None:
     assert json.loads(waited.text)["status"] == "completed"
 
 
-def test_a_wait_is_over_with_the_job(service: Service, shared_url: str) -> None:
+def test_a_wait_is_over_with_the_job(service: Service, shared_store: Store) -> None:
     job_id = service.enqueue({"seconds": 0.5, "steps": 1}, "demo-sleep")
     began = time.monotonic()
     response = service.client.get(f"/jobs/{job_id}?wait=25")
     assert response.json()["status"] == "completed"
     assert time.monotonic() - began < 20
-    assert milestones(shared_url, job_id)
+    assert shared_store.milestones(job_id)

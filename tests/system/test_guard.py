@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from support.processes import children, command_of, living, parents
 from support.service import Service, process_exists, wait_until
-from support.sql import attempts, value
 from system.conftest import Start
+from system.stores import Store
+
+# The store takes no part in this.
+pytestmark = pytest.mark.one_store
 
 # Time enough to start everything by spawn on a busy machine.
 LIMIT_SECONDS = 8
@@ -43,7 +46,7 @@ def test_nothing_is_left_of_a_job_that_has_ended(
 
 
 def test_nothing_is_left_of_a_job_past_its_limit_and_its_cost_is_known(
-    service: Service, shared_url: str, tmp_path: Path
+    service: Service, shared_store: Store, tmp_path: Path
 ) -> None:
     payload = {"folder": str(tmp_path), "then": "wait"}
     job_id = service.enqueue(payload, "scattering", timeout_seconds=LIMIT_SECONDS)
@@ -52,9 +55,9 @@ def test_nothing_is_left_of_a_job_past_its_limit_and_its_cost_is_known(
     assert service.wait_for_end(job_id)["error"]["cause"] == "timed_out"
 
     assert living(pids) == set()
-    [attempt] = attempts(shared_url, job_id)
-    assert attempt["cpu_seconds"] > 0
-    assert attempt["peak_memory_bytes"] > 4_000_000
+    [attempt] = shared_store.attempts(job_id)
+    assert (attempt.cpu_seconds or 0) > 0
+    assert (attempt.peak_memory_bytes or 0) > 4_000_000
 
 
 def test_nothing_is_left_when_the_service_stops(start: Start, tmp_path: Path) -> None:
@@ -79,7 +82,7 @@ def test_nothing_is_left_when_the_manager_is_killed(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_nothing_is_left_when_something_happens_to_the_guard(
-    service: Service, shared_url: str, tmp_path: Path, number: int
+    service: Service, shared_store: Store, tmp_path: Path, number: int
 ) -> None:
     payload = {"folder": str(tmp_path), "then": "wait"}
     limit = LIMIT_SECONDS if number == signal.SIGSTOP else None
@@ -96,7 +99,7 @@ def test_nothing_is_left_when_something_happens_to_the_guard(
 
 
 def test_a_killed_worker_is_noticed_at_once(
-    service: Service, shared_url: str, tmp_path: Path
+    service: Service, shared_store: Store, tmp_path: Path
 ) -> None:
     """By the database's clock; the bound is one that a busy machine keeps.
 
@@ -104,11 +107,12 @@ def test_a_killed_worker_is_noticed_at_once(
     """
     job_id = service.enqueue({"gate": str(tmp_path / "gate")}, "gate")
     pid = service.wait_for_stage(job_id, "waiting")["pid"]
-    killed_at = value(shared_url, "select clock_timestamp()")
+    killed_at = shared_store.now()
     os.kill(pid, signal.SIGKILL)
     job = service.wait_for_end(job_id)
-    [attempt] = attempts(shared_url, job_id)
-    assert (attempt["ended_at"] - killed_at).total_seconds() < NOTICED_SECONDS
+    [attempt] = shared_store.attempts(job_id)
+    assert attempt.ended_at is not None
+    assert (attempt.ended_at - killed_at).total_seconds() < NOTICED_SECONDS
     assert job["error"]["message"] == "worker was ended by SIGKILL"
 
 
@@ -126,7 +130,7 @@ def test_rubbish_to_the_manager_ends_no_job(service: Service) -> None:
 
 
 def test_ends_are_told_truly_when_the_forkserver_is_killed(
-    start: Start, database_url: str, tmp_path: Path
+    start: Start, store: Store, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     ends: dict[str, Any] = {
@@ -146,14 +150,14 @@ def test_ends_are_told_truly_when_the_forkserver_is_killed(
         gate.touch()
         for then, job_id in ids.items():
             service.wait_for_end(job_id)
-            [attempt] = attempts(database_url, job_id)
-            told = (attempt["outcome"], attempt["exit_code"], attempt["signal"])
+            [attempt] = store.attempts(job_id)
+            told = (attempt.outcome, attempt.exit_code, attempt.signal)
             assert told == ends[then]
         assert service.stop() == 0
 
 
 def test_a_forkserver_that_is_stopped_is_replaced_while_the_service_answers(
-    start: Start, database_url: str
+    start: Start, store: Store
 ) -> None:
     with start(start_method="forkserver") as service:
         assert service.wait_for_end(service.enqueue({}, "demo-echo"))["status"] == "completed"
@@ -169,23 +173,23 @@ def test_a_forkserver_that_is_stopped_is_replaced_while_the_service_answers(
             time.sleep(0.05)
         assert slowest < 2
         assert _forkserver(service) != stopped
-        assert [a["cause"] for a in attempts(database_url, job_id)] == ["start_failed", None]
+        assert [a.cause for a in store.attempts(job_id)] == ["start_failed", None]
         assert service.stop() == 0
 
 
 def test_a_forkserver_that_is_stopped_does_not_hold_up_a_shutdown(
-    start: Start, database_url: str, tmp_path: Path
+    start: Start, store: Store, tmp_path: Path
 ) -> None:
     with start(start_method="forkserver") as service:
         running = service.enqueue({"gate": str(tmp_path / "gate")}, "gate")
         service.wait_for_stage(running, "waiting")
         os.kill(_forkserver(service), signal.SIGSTOP)
         starting = service.enqueue({}, "demo-echo")
-        wait_until(lambda: attempts(database_url, starting), "claim")
+        wait_until(lambda: store.attempts(starting), "claim")
         began = time.monotonic()
         assert service.stop() == 0
         # The grace is one second.
         assert time.monotonic() - began < 1 + 2 + 4
     for job_id in (running, starting):
-        [attempt] = attempts(database_url, job_id)
-        assert (attempt["outcome"], attempt["cause"]) == ("released", "shutdown")
+        [attempt] = store.attempts(job_id)
+        assert (attempt.outcome, attempt.cause) == ("released", "shutdown")

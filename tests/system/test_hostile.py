@@ -19,9 +19,12 @@ from support.processes import descendants, held_files, with_mark, with_name
 from support.service import Service, wait_until
 from support.sql import attempts, job_row
 from system.conftest import Start
+from system.stores import SQL
 
 from app.domain.jobs import Claim
 from app.worker.descent import Mark
+
+pytestmark = pytest.mark.needs(SQL)
 
 ANSWER_SECONDS = 1.0
 POOL_GROWTH = 6

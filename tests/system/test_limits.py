@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.processes import descendants, living
 from support.service import Service, wait_until
-from support.sql import attempts, holding, job_row, rows, value
 from system.conftest import Start
+from system.stores import Store
 
 MIB = 1024 * 1024
 
@@ -20,6 +20,7 @@ def told_pids(job: dict[str, Any]) -> set[int]:
     return {job["pid"], *(int(pid) for pid in job["progress"]["message"].split() if len(pid) > 2)}
 
 
+@pytest.mark.one_store
 @pytest.mark.parametrize(
     ("pipeline", "payload", "limits", "stage", "cause"),
     [
@@ -45,7 +46,7 @@ def told_pids(job: dict[str, Any]) -> set[int]:
 )
 def test_a_job_ends_with_all_that_it_started_when_it_exceeds_a_limit(
     service: Service,
-    shared_url: str,
+    shared_store: Store,
     pipeline: str,
     payload: dict[str, Any],
     limits: dict[str, Any],
@@ -60,16 +61,15 @@ def test_a_job_ends_with_all_that_it_started_when_it_exceeds_a_limit(
     assert (ended["status"], ended["error"]["cause"]) == ("failed", cause)
     assert "the limit is" in ended["error"]["message"]
     assert not living(pids)
-    [attempt] = attempts(shared_url, job_id)
-    assert (attempt["outcome"], attempt["cause"]) == ("failed", cause)
+    [attempt] = shared_store.attempts(job_id)
+    assert (attempt.outcome, attempt.cause) == ("failed", cause)
     # Known also of what was killed.
-    assert attempt["cpu_seconds"] > 0
-    assert attempt["peak_memory_bytes"] > 8 * MIB
+    assert (attempt.cpu_seconds or 0) > 0
+    assert (attempt.peak_memory_bytes or 0) > 8 * MIB
 
 
-def test_a_module_whose_import_hangs_ends_with_the_start_limit(
-    start: Start, database_url: str
-) -> None:
+@pytest.mark.one_store
+def test_a_module_whose_import_hangs_ends_with_the_start_limit(start: Start, store: Store) -> None:
     hangs = {"import-hangs": "support.broken.hangs:Never"}
     with start(pipelines=hangs, job_start_timeout_seconds=1) as service:
         job_id = service.enqueue({}, "import-hangs", max_attempts=1)
@@ -79,12 +79,14 @@ def test_a_module_whose_import_hangs_ends_with_the_start_limit(
     assert not living({ended["pid"]})
 
 
+@pytest.mark.one_store
 def test_a_job_that_goes_on_is_not_stalled(service: Service) -> None:
     job_id = service.enqueue({"seconds": 3}, "steady", stall_seconds=1)
 
     assert service.wait_for_end(job_id)["status"] == "completed"
 
 
+@pytest.mark.one_store
 def test_a_job_within_its_memory_completes(service: Service, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     job_id = service.enqueue(
@@ -96,6 +98,7 @@ def test_a_job_within_its_memory_completes(service: Service, tmp_path: Path) -> 
     assert service.wait_for_end(job_id)["status"] == "completed"
 
 
+@pytest.mark.one_store
 def test_a_job_that_says_nothing_is_limited_by_the_settings(start: Start) -> None:
     with start(job_timeout_seconds=0.5, job_memory_limit_bytes=128 * MIB) as service:
         slow = service.enqueue({"seconds": 600}, "demo-sleep")
@@ -105,7 +108,8 @@ def test_a_job_that_says_nothing_is_limited_by_the_settings(start: Start) -> Non
         assert service.wait_for_end(hungry)["error"]["cause"] == "out_of_memory"
 
 
-def test_a_class_declares_what_its_jobs_get(start: Start, database_url: str) -> None:
+@pytest.mark.one_store
+def test_a_class_declares_what_its_jobs_get(start: Start, store: Store) -> None:
     with start() as service:
         failing = service.enqueue({"fail": True}, "declared")
         waiting = service.enqueue({}, "declared")
@@ -116,16 +120,16 @@ def test_a_class_declares_what_its_jobs_get(start: Start, database_url: str) -> 
         assert limits == (2, 1.5, 90)
         assert service.wait_for_end(strict)["attempt"] == 1
         wait_until(
-            lambda: [a["cause"] for a in attempts(database_url, waiting)][:1] == ["timed_out"],
+            lambda: [a.cause for a in store.attempts(waiting)][:1] == ["timed_out"],
             "end of the first attempt",
         )
-        assert job_row(database_url, waiting)["status"] == "pending"
+        assert store.job(waiting).status == "pending"
 
 
 # -- what a pipeline chooses ------------------------------------------------------------------
 
 
-def test_a_pipeline_asks_for_a_later_attempt(service: Service, shared_url: str) -> None:
+def test_a_pipeline_asks_for_a_later_attempt(service: Service, shared_store: Store) -> None:
     job_id = service.enqueue(
         {"attempts": [["retry_later", 3_600, "rate limited"]]}, "chooser", max_attempts=2
     )
@@ -134,12 +138,9 @@ def test_a_pipeline_asks_for_a_later_attempt(service: Service, shared_url: str) 
     job = service.job(job_id)
     assert (job["status"], job["attempt"]) == ("pending", 1)
     assert (job["error"]["cause"], job["error"]["message"]) == ("retry_later", "rate limited")
-    delay = value(
-        shared_url,
-        "select extract(epoch from j.run_at - a.ended_at)::float8 from haulage.jobs j"
-        " join haulage.job_attempts a on a.job_id = j.id where j.id = $1::text::uuid",
-        job_id,
-    )
+    [attempt] = shared_store.attempts(job_id)
+    assert attempt.ended_at is not None
+    delay = (shared_store.job(job_id).run_at - attempt.ended_at).total_seconds()
     # Never earlier than asked.
     assert 3_600 <= delay <= 3_600 * 1.1
     service.client.post(f"/jobs/{job_id}/cancel")
@@ -162,51 +163,50 @@ def test_a_pipeline_ends_its_last_attempt(
     assert job["error"]["message"] == message
 
 
-def test_giving_up_uses_no_further_attempt(service: Service, shared_url: str) -> None:
+def test_giving_up_uses_no_further_attempt(service: Service, shared_store: Store) -> None:
     job_id = service.enqueue({"attempts": [["give_up", "no"]]}, "chooser", max_attempts=5)
 
     assert service.wait_for_end(job_id)["status"] == "failed"
-    assert len(attempts(shared_url, job_id)) == 1
+    assert len(shared_store.attempts(job_id)) == 1
 
 
-def test_a_job_with_nothing_to_do_is_complete(service: Service, shared_url: str) -> None:
+def test_a_job_with_nothing_to_do_is_complete(service: Service, shared_store: Store) -> None:
     job_id = service.enqueue({"attempts": [["nothing_to_do", "no new rows"]]}, "chooser")
 
     job = service.wait_for_end(job_id)
 
     assert (job["status"], job["error"]) == ("completed", None)
     assert service.result(job_id) == {"nothing_to_do": "no new rows"}
-    assert [a["cause"] for a in attempts(shared_url, job_id)] == ["nothing_to_do"]
+    assert [a.cause for a in shared_store.attempts(job_id)] == ["nothing_to_do"]
 
 
-def test_a_failing_job_does_not_starve_its_equals(start: Start, database_url: str) -> None:
+def test_a_failing_job_does_not_starve_its_equals(start: Start, store: Store) -> None:
     with start(max_concurrent_jobs=1) as service:
         failing = service.enqueue({"message": "no"}, "demo-fail", max_attempts=50)
         wait_until(lambda: service.job(failing)["error"], "first failure")
         others = [service.enqueue({}, "demo-echo") for _ in range(10)]
         for job_id in others:
             assert service.wait_for_end(job_id)["status"] == "completed"
-        ended = rows(database_url, "select job_id::text as id from haulage.job_attempts")
         # Its delay puts it behind whoever is due already.
-        assert [row["id"] for row in ended].count(failing) <= 2
+        assert len(store.attempts(failing)) <= 2
 
 
 # -- time in which nobody can do anything -----------------------------------------------------
 
 
 def test_a_job_that_waits_for_the_database_is_not_stalled(
-    start: Start, database_url: str, tmp_path: Path
+    start: Start, store: Store, tmp_path: Path
 ) -> None:
     with start() as service:
         job_id = service.enqueue({"seconds": 1}, "steady", stall_seconds=1)
         wait_until(lambda: service.job(job_id)["pid"], "start of the worker")
-        lock = f"select 1 from haulage.jobs where id = '{job_id}' for update"  # noqa: S608  our id
-        with holding(database_url, lock):
+        with store.holding_job(job_id):
             end = time.monotonic() + 4
             wait_until(lambda: time.monotonic() > end, "longer than the limit")
         assert service.wait_for_end(job_id)["status"] == "completed"
 
 
+@pytest.mark.one_store
 @pytest.mark.parametrize("limit", ["timeout_seconds", "stall_seconds"])
 def test_a_standstill_of_the_whole_machine_counts_for_no_limit(
     start: Start, tmp_path: Path, limit: str

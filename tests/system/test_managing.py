@@ -1,10 +1,10 @@
 """Draining nodes, paused queues and retention with real services."""
 
-import json
-
 from support.service import Service, wait_until
-from support.sql import insert_job, rows, value
 from system.conftest import Start
+from system.stores import Store
+
+from app.domain.jobs import JobStatus
 
 
 def node_of(service: Service) -> dict[str, object]:
@@ -18,7 +18,7 @@ def node_of(service: Service) -> dict[str, object]:
 
 
 def test_a_drained_node_finishes_and_claims_again_when_it_is_resumed(
-    start: Start, database_url: str
+    start: Start, store: Store
 ) -> None:
     # Nothing but a wake-up would make it claim within the time of this test.
     with start(poll_interval_seconds=600) as service:
@@ -34,9 +34,8 @@ def test_a_drained_node_finishes_and_claims_again_when_it_is_resumed(
         waiting = service.enqueue({}, "demo-echo")
         # The end of a job wakes the node as well: it has room, and looks.
         assert service.wait_for_end(short)["status"] == "completed"
-        beats = "select heartbeat_at from haulage.nodes"
-        before = value(database_url, beats)
-        wait_until(lambda: value(database_url, beats) > before, "a further renewal")
+        heard = store.heartbeats_of(service.pid)
+        wait_until(heard, "a further renewal")
         assert service.job(waiting)["status"] == "pending"
         assert service.job(running)["status"] == "running"
 
@@ -46,7 +45,7 @@ def test_a_drained_node_finishes_and_claims_again_when_it_is_resumed(
         assert service.wait_for_end(running)["status"] == "cancelled"
 
 
-def test_a_resumed_queue_starts_its_jobs_at_once(start: Start, database_url: str) -> None:
+def test_a_resumed_queue_starts_its_jobs_at_once(start: Start, store: Store) -> None:
     with start(poll_interval_seconds=600) as service:
         service.client.post("/queues/night/pause")
         waiting = service.enqueue({}, "demo-echo", queue="night")
@@ -69,23 +68,15 @@ def test_pipelines_of_others_are_told_without_being_imported(start: Start) -> No
     assert told["declared"]["defaults"]["max_attempts"] == 2
 
 
-def test_old_jobs_go_by_themselves_while_others_run(start: Start, database_url: str) -> None:
-    old = insert_job(database_url, "demo-echo", json.dumps({"text": "x" * 1_000}), 1_200)
-    rows(
-        database_url,
-        "update haulage.jobs set status = 'completed', finished_at = now() - interval '31 days'",
-    )
-    kept = insert_job(database_url, "demo-echo")
-    rows(
-        database_url,
-        "update haulage.jobs set status = 'failed', finished_at = now() - interval '31 days'"
-        " where status = 'pending'",
-    )
+def test_old_jobs_go_by_themselves_while_others_run(start: Start, store: Store) -> None:
+    old = store.insert_jobs("demo-echo", {"text": "x" * 1_000}, 1_200)
+    store.end_all(JobStatus.COMPLETED, days_ago=31)
+    kept = store.insert_jobs("demo-echo")
+    store.end_all(JobStatus.FAILED, days_ago=31)
     with start() as service:
         running = service.enqueue({}, "demo-echo")
         assert service.wait_for_end(running)["status"] == "completed"
-        left = "select count(*) from haulage.jobs where finished_at < now() - interval '1 day'"
-        wait_until(lambda: value(database_url, left) == 1, "the end of the old jobs")
+        wait_until(lambda: store.count_jobs() == 2, "the end of the old jobs")
 
         assert service.client.get(f"/jobs/{old[0]}").status_code == 410
         assert service.client.get(f"/jobs/{old[0]}/result").status_code == 410
@@ -93,22 +84,15 @@ def test_old_jobs_go_by_themselves_while_others_run(start: Start, database_url: 
         assert service.job(running)["status"] == "completed"
         log = service.log.read_text()
     assert "retention.pruned completed_jobs=1200" in log
-    assert value(database_url, "select count(*) from haulage.job_payloads") == 2
+    assert store.count_all("job_payloads") == 2
 
 
-def test_nothing_goes_where_everything_is_to_be_kept(start: Start, database_url: str) -> None:
-    [old] = insert_job(database_url, "demo-echo")
-    rows(
-        database_url,
-        "update haulage.jobs set status = 'completed', finished_at = now() - interval '9 years'",
-    )
+def test_nothing_goes_where_everything_is_to_be_kept(start: Start, store: Store) -> None:
+    [old] = store.insert_jobs("demo-echo")
+    store.end_all(JobStatus.COMPLETED, days_ago=9 * 365)
     # A node that is older than a week goes in the same pass, after the jobs would have.
-    rows(
-        database_url,
-        "insert into haulage.nodes (id, name, pid, version, capacity, lease_seconds, heartbeat_at)"
-        " values (gen_random_uuid(), 'old', 1, '0', 1, 15, now() - interval '8 days')",
-    )
+    store.insert_lost_jobs("demo-echo")
+    store.age_nodes(8)
     with start(retention_completed_days=0) as service:
-        nodes = "select count(*) from haulage.nodes where name = 'old'"
-        wait_until(lambda: value(database_url, nodes) == 0, "a pass of retention")
+        wait_until(lambda: "lost" not in {n.name for n in store.nodes()}, "a pass of retention")
         assert service.job(old)["status"] == "completed"

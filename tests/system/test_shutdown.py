@@ -1,7 +1,6 @@
 """Stopping: jobs get their grace, then go back to the queue, and nothing is left running."""
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -15,8 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from support.cluster import crash
-from support.processes import descendants, frozen_family, living
+from support.processes import descendants, living
 from support.service import (
     ROOT,
     Service,
@@ -25,10 +23,11 @@ from support.service import (
     running_command,
     wait_until,
 )
-from support.sql import attempts, holding, insert_job, job_row, milestones, our_connections, value
 from system.conftest import SETTINGS, Start
+from system.servers import Server
+from system.stores import Store
 
-from app.db.postgres.embedded import EmbeddedPostgres
+from app.domain.jobs import JobStatus
 
 # The promise is the grace and two seconds; the rest is for the interpreter's end on a busy machine.
 FINAL_SECONDS = 2.0
@@ -45,16 +44,16 @@ UVICORN_SCRIPT = str(Path(sys.executable).with_name("uvicorn"))
 AT_ONCE_SECONDS = FINAL_SECONDS + SLACK_SECONDS
 # A node that is soon missed.
 SHORT_LEASE: dict[str, float] = {"node_lease_seconds": 2, "heartbeat_interval_seconds": 0.4}
-SHORT_SLEEP = '{"seconds": 0.05, "steps": 1}'
+SHORT_SLEEP = {"seconds": 0.05, "steps": 1}
 # How often a signal comes at each kind of moment: 67 make two hundred.
 ROUNDS = int(os.environ.get("SHUTDOWN_ROUNDS", "5"))
 
 
-def _start_grandchild(url: str, pipeline: str = "grandchild") -> tuple[str, set[int]]:
+def _start_grandchild(store: Store, pipeline: str = "grandchild") -> tuple[str, set[int]]:
     """A job that would run for ever; its id, its worker and its grandchild."""
-    [job_id] = insert_job(url, pipeline, '{"gate": "never"}')
-    message = wait_until(lambda: milestones(url, job_id).get("grandchild"), "grandchild")
-    return job_id, {attempts(url, job_id)[0]["pid"], int(message)}
+    [job_id] = store.insert_jobs(pipeline, {"gate": "never"})
+    message = wait_until(lambda: store.milestones(job_id).get("grandchild"), "grandchild")
+    return job_id, {store.attempts(job_id)[0].pid or 0, int(message)}
 
 
 def _stop(service: Service, number: int = signal.SIGTERM) -> float:
@@ -64,13 +63,13 @@ def _stop(service: Service, number: int = signal.SIGTERM) -> float:
     return time.monotonic() - began
 
 
-def _assert_given_back(url: str, job_id: str, count: int = 1) -> None:
-    row = job_row(url, job_id)
-    assert (row["status"], row["attempt"], row["node_losses"]) == ("pending", 0, 0)
-    assert row["run_at"] <= value(url, "select now()")
-    told = [(a["outcome"], a["cause"], a["attempt"]) for a in attempts(url, job_id)]
+def _assert_given_back(store: Store, job_id: str, count: int = 1) -> None:
+    row = store.job(job_id)
+    assert (row.status, row.attempt, row.node_losses) == ("pending", 0, 0)
+    assert row.run_at <= store.now()
+    told = [(a.outcome, a.cause, a.attempt) for a in store.attempts(job_id)]
     assert told == [("released", "shutdown", 1)] * count
-    assert value(url, "select count(*) from haulage.nodes where state <> 'stopped'") == 0
+    assert {node.state for node in store.nodes()} == {"stopped"}
 
 
 @pytest.mark.parametrize(
@@ -79,38 +78,38 @@ def _assert_given_back(url: str, job_id: str, count: int = 1) -> None:
     ids=["serve-SIGTERM", "worker-SIGINT"],
 )
 def test_a_job_that_ends_within_the_grace_is_completed_and_none_is_started(
-    start: Start, database_url: str, tmp_path: Path, role: str, number: int
+    start: Start, store: Store, tmp_path: Path, role: str, number: int
 ) -> None:
     gate = tmp_path / "gate"
     with start(role, max_concurrent_jobs=1, shutdown_grace_seconds=30) as service:
-        [job_id] = insert_job(database_url, "gate", json.dumps({"gate": str(gate)}))
-        wait_until(lambda: "waiting" in milestones(database_url, job_id), "start of the job")
-        [waiting] = insert_job(database_url, "demo-echo")
+        [job_id] = store.insert_jobs("gate", {"gate": str(gate)})
+        wait_until(lambda: "waiting" in store.milestones(job_id), "start of the job")
+        [waiting] = store.insert_jobs("demo-echo")
 
         service.process.send_signal(number)
         wait_until(lambda: "manager.draining" in service.log.read_text(), "drain")
         gate.touch()
 
         assert service.process.wait(AT_ONCE_SECONDS) == 0
-    assert job_row(database_url, job_id)["status"] == "completed"
-    assert job_row(database_url, waiting)["status"] == "pending"
-    assert not attempts(database_url, waiting)
+    assert store.job(job_id).status == "completed"
+    assert store.job(waiting).status == "pending"
+    assert not store.attempts(waiting)
 
 
 @pytest.mark.parametrize(("role", "pipeline"), [("serve", "grandchild"), ("worker", "stubborn")])
 def test_a_job_that_outlasts_the_grace_goes_back_with_its_attempt(
-    start: Start, database_url: str, start_method: str, role: str, pipeline: str
+    start: Start, store: Store, start_method: str, role: str, pipeline: str
 ) -> None:
     with start(role, start_method=start_method, shutdown_grace_seconds=1) as service:
-        job_id, processes = _start_grandchild(database_url, pipeline)
+        job_id, processes = _start_grandchild(store, pipeline)
         processes |= descendants(service.pid)
 
         seconds = _stop(service)
 
         assert 1.0 <= seconds < 1.0 + FINAL_SECONDS + SLACK_SECONDS
     wait_until(lambda: not living(processes), f"end of {processes}", 1)
-    _assert_given_back(database_url, job_id)
-    wait_until(lambda: not our_connections(database_url), "end of our sessions")
+    _assert_given_back(store, job_id)
+    wait_until(lambda: not store.left_sessions(), "end of our sessions")
 
 
 @pytest.mark.parametrize(
@@ -119,79 +118,71 @@ def test_a_job_that_outlasts_the_grace_goes_back_with_its_attempt(
     ids=["serve-SIGINT", "worker-SIGTERM"],
 )
 def test_a_second_signal_ends_a_long_grace(
-    start: Start, database_url: str, role: str, number: int
+    start: Start, store: Store, role: str, number: int
 ) -> None:
     with start(role, shutdown_grace_seconds=600) as service:
-        job_id, processes = _start_grandchild(database_url)
+        job_id, processes = _start_grandchild(store)
         service.process.send_signal(number)
         wait_until(lambda: "manager.draining" in service.log.read_text(), "drain")
         assert living(processes) == processes
 
         assert _stop(service, number) < AT_ONCE_SECONDS
     assert not living(processes)
-    _assert_given_back(database_url, job_id)
+    _assert_given_back(store, job_id)
 
 
-def test_a_database_that_does_not_answer_holds_up_no_shutdown(
-    start: Start, database_url: str
-) -> None:
+def test_a_database_that_does_not_answer_holds_up_no_shutdown(start: Start, store: Store) -> None:
     with start(shutdown_grace_seconds=0.5) as service:
-        _, processes = _start_grandchild(database_url)
-        with holding(database_url, "lock table haulage.jobs in access exclusive mode"):
+        _, processes = _start_grandchild(store)
+        with store.holding_jobs():
             assert _stop(service) < 0.5 + FINAL_SECONDS + SLACK_SECONDS
         assert not living(processes)
 
 
-def test_a_database_that_is_gone_holds_up_no_shutdown(
-    cluster: EmbeddedPostgres, tmp_path: Path
-) -> None:
-    cluster.ensure_database("gone")
-    url = cluster.url("gone")
+def test_a_database_that_is_gone_holds_up_no_shutdown(server: Server, tmp_path: Path) -> None:
     settings = {**SETTINGS, "auto_migrate": True, "shutdown_grace_seconds": 0.5}
-    with running("serve", url, tmp_path / "log", **settings) as service:
-        job_id, processes = _start_grandchild(url)
-        crash(cluster)
-        try:
-            assert _stop(service) < 0.5 + FINAL_SECONDS + SLACK_SECONDS
-        finally:
-            cluster.start()
-    assert not living(processes)
-    # Nobody could note it: the next node does, once the lease is over.
-    assert job_row(url, job_id)["status"] == "running"
+    with server.new_store() as store:
+        with running("serve", store.url, tmp_path / "log", **settings) as service:
+            job_id, processes = _start_grandchild(store)
+            server.crash()
+            try:
+                assert _stop(service) < 0.5 + FINAL_SECONDS + SLACK_SECONDS
+            finally:
+                server.start()
+        assert not living(processes)
+        # Nobody could note it: the next node does, once the lease is over.
+        assert store.job(job_id).status == "running"
 
 
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("signals", [1, 2])
 def test_a_database_that_is_frozen_holds_up_no_shutdown(
-    cluster: EmbeddedPostgres, tmp_path: Path, signals: int
+    server: Server, tmp_path: Path, signals: int
 ) -> None:
-    cluster.ensure_database(f"frozen{signals}")
-    url = cluster.url(f"frozen{signals}")
     grace_seconds = 0.5 if signals == 1 else 600
     settings = {**SETTINGS, **SHORT_LEASE, "auto_migrate": True}
     settings["shutdown_grace_seconds"] = grace_seconds
-    with running("serve", url, tmp_path / "log", **settings) as service:
-        job_id, processes = _start_grandchild(url)
-        server = cluster.status().pid
-        assert server is not None
-        with frozen_family(server), _waiting_requests(service) as waiting:
-            began = time.monotonic()
-            service.process.send_signal(signal.SIGTERM)
-            if signals == 2:
-                wait_until(lambda: "manager.draining" in service.log.read_text(), "drain")
-                began, grace_seconds = time.monotonic(), 0.0
+    with server.new_store() as store:
+        with running("serve", store.url, tmp_path / "log", **settings) as service:
+            job_id, processes = _start_grandchild(store)
+            with server.frozen(), _waiting_requests(service) as waiting:
+                began = time.monotonic()
                 service.process.send_signal(signal.SIGTERM)
-            assert service.process.wait(10) == 0, service.log.read_text()
-            lasted = time.monotonic() - began
-            assert [_status(connection) for connection in waiting] == [503] * WAITING_REQUESTS
-        assert lasted < grace_seconds + FINAL_SECONDS + FROZEN_SLACK_SECONDS
-        assert "Traceback" not in service.log.read_text()
-        assert not living(processes)
-    # Nobody could note it: the next node does, once the lease is over.
-    settings["shutdown_grace_seconds"] = 0.5
-    with running("worker", url, tmp_path / "next-log", **settings):
-        wait_until(lambda: attempts(url, job_id)[0]["ended_at"], "rescue", 10)
-    assert attempts(url, job_id)[0]["outcome"] == "lost"
+                if signals == 2:
+                    wait_until(lambda: "manager.draining" in service.log.read_text(), "drain")
+                    began, grace_seconds = time.monotonic(), 0.0
+                    service.process.send_signal(signal.SIGTERM)
+                assert service.process.wait(10) == 0, service.log.read_text()
+                lasted = time.monotonic() - began
+                assert [_status(connection) for connection in waiting] == [503] * WAITING_REQUESTS
+            assert lasted < grace_seconds + FINAL_SECONDS + FROZEN_SLACK_SECONDS
+            assert "Traceback" not in service.log.read_text()
+            assert not living(processes)
+        # Nobody could note it: the next node does, once the lease is over.
+        settings["shutdown_grace_seconds"] = 0.5
+        with running("worker", store.url, tmp_path / "next-log", **settings):
+            wait_until(lambda: store.attempts(job_id)[0].ended_at, "rescue", 10)
+        assert store.attempts(job_id)[0].outcome == "lost"
 
 
 @contextlib.contextmanager
@@ -222,70 +213,62 @@ def _status(connection: socket.socket) -> int:
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("does_finish", [True, False], ids=["finishes", "killed"])
 def test_a_draining_node_keeps_its_job_for_longer_than_its_lease_and_takes_no_other(
-    start: Start, database_url: str, tmp_path: Path, *, does_finish: bool
+    start: Start, store: Store, tmp_path: Path, *, does_finish: bool
 ) -> None:
     gate = tmp_path / "gate"
     with start("worker", **SHORT_LEASE, shutdown_grace_seconds=600) as draining:
-        [job_id] = insert_job(database_url, "gate", json.dumps({"gate": str(gate)}))
-        wait_until(lambda: "waiting" in milestones(database_url, job_id), "start of the job")
-        worker = attempts(database_url, job_id)[0]["pid"]
+        [job_id] = store.insert_jobs("gate", {"gate": str(gate)})
+        wait_until(lambda: "waiting" in store.milestones(job_id), "start of the job")
+        worker = store.attempts(job_id)[0].pid or 0
         with start("worker", **SHORT_LEASE) as other:
             draining.process.send_signal(signal.SIGTERM)
             wait_until(lambda: "manager.draining" in draining.log.read_text(), "drain")
-            [taken] = insert_job(database_url, "demo-echo")
-            wait_until(lambda: job_row(database_url, taken)["status"] == "completed", "next job")
-            assert _node_pid(database_url, taken) == other.pid
+            [taken] = store.insert_jobs("demo-echo")
+            wait_until(lambda: store.job(taken).status == "completed", "next job")
+            assert store.node_pid(taken) == other.pid
 
-            drained_at = value(database_url, "select now()")
-            heartbeat = "select heartbeat_at from haulage.nodes where pid = $1"
+            drained_at = store.now()
             later = drained_at + timedelta(seconds=2 * SHORT_LEASE["node_lease_seconds"])
-            wait_until(lambda: value(database_url, heartbeat, draining.pid) > later, "heartbeats")
-            assert len(attempts(database_url, job_id)) == 1
+            wait_until(lambda: store.heartbeat_at(draining.pid) > later, "heartbeats")
+            assert len(store.attempts(job_id)) == 1
 
             if does_finish:
                 gate.touch()
                 assert draining.process.wait(AT_ONCE_SECONDS) == 0
-                [attempt] = attempts(database_url, job_id)
-                assert attempt["outcome"] == "completed"
+                [attempt] = store.attempts(job_id)
+                assert attempt.outcome == "completed"
             else:
                 draining.process.kill()
                 draining.process.wait()
-                killed_at = value(database_url, "select now()")
-                wait_until(lambda: len(attempts(database_url, job_id)) == 2, "rescue")
-                lost, again = attempts(database_url, job_id)
-                assert (lost["outcome"], again["attempt"]) == ("lost", 1)
-                assert _node_pid(database_url, job_id) == other.pid
+                killed_at = store.now()
+                wait_until(lambda: len(store.attempts(job_id)) == 2, "rescue")
+                lost, again = store.attempts(job_id)
+                assert (lost.outcome, again.attempt) == ("lost", 1)
+                assert store.node_pid(job_id) == other.pid
                 lease = SHORT_LEASE["node_lease_seconds"] + SETTINGS["watchdog_interval_seconds"]
-                assert again["started_at"] - killed_at < timedelta(seconds=lease + 2)
+                assert again.started_at - killed_at < timedelta(seconds=lease + 2)
                 wait_until(lambda: not living({worker}), "end of the worker")
 
 
-def _node_pid(url: str, job_id: str) -> int:
-    """The process that claimed the job last."""
-    pid: int = value(
-        url, "select pid from haulage.nodes where id = $1", attempts(url, job_id)[-1]["node_id"]
-    )
-    return pid
-
-
 def test_a_claim_that_is_under_way_at_the_signal_leaves_no_job_running(
-    start: Start, database_url: str
+    start: Start, store: Store
 ) -> None:
-    with start("worker", shutdown_grace_seconds=1) as service:
-        running_id, processes = _start_grandchild(database_url)
-        # Claims alone look there.
-        with holding(database_url, "lock table haulage.queues in access exclusive mode"):
-            [job_id] = insert_job(database_url, "demo-echo")
-            waiting = "select count(*) from pg_locks where not granted and mode = 'AccessShareLock'"
-            wait_until(lambda: value(database_url, waiting), "a claim that waits")
+    # Nothing but the wake-up makes it claim.
+    settings = {"shutdown_grace_seconds": 1, "poll_interval_seconds": 600}
+    with start("worker", **settings) as service:
+        running_id, processes = _start_grandchild(store)
+        [job_id] = store.insert_jobs("demo-echo", notify=False)
+        with store.holding_claims(job_id) as does_claim_wait:
+            store.wake()
+            wait_until(does_claim_wait, "a claim that waits")
             service.process.send_signal(signal.SIGTERM)
             wait_until(lambda: "manager.draining" in service.log.read_text(), "drain")
         assert service.process.wait(1 + AT_ONCE_SECONDS) == 0
     assert not living(processes)
-    _assert_given_back(database_url, running_id)
-    row = job_row(database_url, job_id)
-    assert (row["status"], row["attempt"], row["node_losses"]) == ("pending", 0, 0)
-    assert {a["outcome"] for a in attempts(database_url, job_id)} <= {"released"}
+    _assert_given_back(store, running_id)
+    row = store.job(job_id)
+    assert (row.status, row.attempt, row.node_losses) == ("pending", 0, 0)
+    assert {a.outcome for a in store.attempts(job_id)} <= {"released"}
 
 
 # -- at any moment --------------------------------------------------------------------------------
@@ -294,7 +277,7 @@ def test_a_claim_that_is_under_way_at_the_signal_leaves_no_job_running(
 @pytest.mark.slow
 @pytest.mark.timeout(60 + 24 * ROUNDS)
 def test_a_signal_at_any_moment_ends_the_process_and_loses_no_job(
-    database_url: str, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
     # From its launch on, from the moment when it may claim, and with nothing to do.
     chance = random.SystemRandom()
@@ -303,18 +286,14 @@ def test_a_signal_at_any_moment_ends_the_process_and_loses_no_job(
     at_work = [("manager.started", chance.uniform(0.0, 0.5)) for _ in range(ROUNDS)]
     for number, (event, moment) in enumerate(idle + while_starting + at_work):
         if number == len(idle):
-            insert_job(database_url, "demo-sleep", SHORT_SLEEP, 80 * ROUNDS)
+            store.insert_jobs("demo-sleep", SHORT_SLEEP, 80 * ROUNDS)
         log = tmp_path / f"log-{number}"
-        _end_a_worker(database_url, log, event, moment)
-        running_jobs = "select count(*) from haulage.jobs where status = 'running'"
-        assert value(database_url, running_jobs) == 0, (event, moment, log.read_text())
-    odd = "select count(*) from haulage.job_attempts where outcome not in ('completed', 'released')"
-    assert value(database_url, odd) == 0
-    doubled = (
-        "select count(*) from (select from haulage.job_attempts where outcome = 'completed'"
-        " group by job_id having count(*) > 1) twice"
-    )
-    assert value(database_url, doubled) == 0
+        _end_a_worker(store.url, log, event, moment)
+        assert store.count_jobs(JobStatus.RUNNING) == 0, (event, moment, log.read_text())
+    log_of_attempts = store.all_attempts()
+    assert {a.outcome for _, a in log_of_attempts} <= {"completed", "released"}
+    completed = [job_id for job_id, a in log_of_attempts if a.outcome == "completed"]
+    assert len(completed) == len(set(completed))
 
 
 def _end_a_worker(url: str, log: Path, event: str, moment: float) -> None:
@@ -350,18 +329,18 @@ def _end_a_worker(url: str, log: Path, event: str, moment: float) -> None:
     ids=["forkserver-module", "spawn-script"],
 )
 def test_stop_alone_does_it_all_under_a_plain_server(
-    database_url: str, tmp_path: Path, start_method: str, program: list[str]
+    store: Store, tmp_path: Path, start_method: str, program: list[str]
 ) -> None:
     command = [sys.executable, *program, "app.main:create_app", "--factory", "--port", "0"]
     settings = {**SETTINGS, "start_method": start_method}
     with running_command(
-        command, database_url, tmp_path / "log", r"running on (http://\S+)", **settings
+        command, store.url, tmp_path / "log", r"running on (http://\S+)", **settings
     ) as service:
-        job_id, processes = _start_grandchild(database_url)
+        job_id, processes = _start_grandchild(store)
         processes |= descendants(service.pid)
         began = time.monotonic()
         # uvicorn raises its signal again when it is done.
         assert service.stop() in {0, -signal.SIGTERM}
         assert time.monotonic() - began < 1 + FINAL_SECONDS + SLACK_SECONDS
     wait_until(lambda: not living(processes), f"end of {processes}", 2)
-    _assert_given_back(database_url, job_id)
+    _assert_given_back(store, job_id)

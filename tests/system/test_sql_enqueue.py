@@ -12,6 +12,9 @@ from support.enqueueing import enqueue
 from support.service import wait_until
 from support.sql import attempts, job_row, rows
 from system.conftest import Start
+from system.stores import SQL
+
+pytestmark = pytest.mark.needs(SQL)
 
 POLL_SECONDS = 30
 STARTS = 20

@@ -4,15 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 from support.service import Service
-from support.sql import attempts, value
 from system.conftest import Start
+from system.stores import Store
 
 REQUESTS = 100
 
 
-def test_a_hundred_posts_with_one_key_to_two_nodes_make_one_job(
-    start: Start, database_url: str
-) -> None:
+def test_a_hundred_posts_with_one_key_to_two_nodes_make_one_job(start: Start, store: Store) -> None:
     with start() as first, start() as second:
 
         def post(number: int) -> httpx2.Response:
@@ -31,12 +29,12 @@ def test_a_hundred_posts_with_one_key_to_two_nodes_make_one_job(
         new = [r for r in responses if "idempotency-replayed" not in r.headers]
         assert len(new) == 1
         assert first.wait_for_end(job_id)["status"] == "completed"
-        assert value(database_url, "select count(*) from haulage.jobs") == 1
-        assert [attempt["outcome"] for attempt in attempts(database_url, job_id)] == ["completed"]
+        assert store.count_jobs() == 1
+        assert [attempt.outcome for attempt in store.attempts(job_id)] == ["completed"]
 
 
 def test_every_acknowledged_job_exists_when_the_service_is_stopped_under_load(
-    start: Start, database_url: str
+    start: Start, store: Store
 ) -> None:
     with start("api") as api:
 
@@ -62,10 +60,5 @@ def test_every_acknowledged_job_exists_when_the_service_is_stopped_under_load(
         assert api.stop() == 0
 
     assert len(acknowledged) >= 5
-    stored = value(
-        database_url,
-        "select count(*) from haulage.jobs join haulage.job_payloads on job_id = id"
-        " where id = any ($1::text[]::uuid[])",
-        acknowledged,
-    )
-    assert stored == len(set(acknowledged)) == len(acknowledged)
+    # Each with its payload.
+    assert len(store.payloads(acknowledged)) == len(set(acknowledged)) == len(acknowledged)

@@ -1,32 +1,23 @@
 """Several processes on one database: each job goes to one of them, to one that can run it."""
 
-import json
 from pathlib import Path
 
 from support.processes import descendants
 from support.service import wait_until
-from support.sql import attempts, insert_job, job_row, rows, value
 from system.conftest import Start
+from system.stores import UNFINISHED, Store
 
-UNFINISHED = "select count(*) from haulage.jobs where status in ('pending', 'running')"
 
-
-def test_two_nodes_share_two_hundred_jobs_and_run_each_once(
-    start: Start, database_url: str
-) -> None:
+def test_two_nodes_share_two_hundred_jobs_and_run_each_once(start: Start, store: Store) -> None:
     with start("worker") as first, start("worker") as second:
-        insert_job(database_url, "demo-echo", count=200)
-        wait_until(lambda: value(database_url, UNFINISHED) == 0, "end of the jobs", 40)
+        store.insert_jobs("demo-echo", count=200)
+        wait_until(lambda: not store.count_jobs(*UNFINISHED), "end of the jobs", 40)
         assert (first.stop(), second.stop()) == (0, 0)
-    runs = rows(
-        database_url,
-        "select n.pid, count(*), count(distinct job_id), array_agg(distinct outcome) as outcomes,"
-        " max(claim_no) from haulage.job_attempts a join haulage.nodes n on n.id = a.node_id"
-        " group by n.pid",
-    )
-    assert {row["pid"] for row in runs} == {first.pid, second.pid}
-    assert sum(row["count"] for row in runs) == 200
-    assert all(row["outcomes"] == ["completed"] and row["max"] == 1 for row in runs)
+    runs = store.all_attempts()
+    assert len(runs) == len({job_id for job_id, _ in runs}) == 200
+    assert {(run.claim_no, run.outcome) for _, run in runs} == {(1, "completed")}
+    nodes = {node.id: node.pid for node in store.nodes()}
+    assert {nodes[run.node_id] for _, run in runs} == {first.pid, second.pid}
 
 
 def test_api_and_worker_work_together_as_processes_of_their_own(start: Start) -> None:
@@ -39,16 +30,14 @@ def test_api_and_worker_work_together_as_processes_of_their_own(start: Start) ->
         assert (api.stop(), worker.stop()) == (0, 0)
 
 
-def test_a_node_leaves_alone_what_it_cannot_run(
-    start: Start, database_url: str, tmp_path: Path
-) -> None:
+def test_a_node_leaves_alone_what_it_cannot_run(start: Start, store: Store, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with start("worker", pipelines={}):
-        [unknown] = insert_job(database_url, "gate", json.dumps({"gate": str(gate)}))
-        [known] = insert_job(database_url, "demo-echo")
-        wait_until(lambda: job_row(database_url, known)["status"] == "completed", "known job")
-        assert not attempts(database_url, unknown)
+        [unknown] = store.insert_jobs("gate", {"gate": str(gate)})
+        [known] = store.insert_jobs("demo-echo")
+        wait_until(lambda: store.job(known).status == "completed", "known job")
+        assert not store.attempts(unknown)
         with start("worker"):
-            wait_until(lambda: attempts(database_url, unknown), "claim by the other node")
+            wait_until(lambda: store.attempts(unknown), "claim by the other node")
             gate.touch()
-            wait_until(lambda: job_row(database_url, unknown)["status"] == "completed", "its end")
+            wait_until(lambda: store.job(unknown).status == "completed", "its end")

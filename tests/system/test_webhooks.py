@@ -7,8 +7,8 @@ from signal import SIGKILL
 
 import pytest
 from support.service import wait_until
-from support.sql import rows, value
 from system.conftest import Start
+from system.stores import Store
 
 
 class Endpoint(http.server.ThreadingHTTPServer):
@@ -50,7 +50,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 def test_a_message_is_sent_again_when_its_sender_was_killed(
-    start: Start, database_url: str, endpoint: Endpoint
+    start: Start, store: Store, endpoint: Endpoint
 ) -> None:
     with start("api", webhook_allow="127.0.0.1") as service:
         url = f"http://127.0.0.1:{endpoint.server_port}/"
@@ -60,20 +60,13 @@ def test_a_message_is_sent_again_when_its_sender_was_killed(
         assert service.client.post(f"/jobs/{job}/cancel").status_code == 200
         wait_until(lambda: endpoint.ids, "the message arrives")
         service.stop(SIGKILL)
-    [delivery] = rows(
-        database_url, "select id::text, status, attempt from haulage.webhook_deliveries"
-    )
-    assert (delivery["id"], delivery["status"], delivery["attempt"]) == (
-        endpoint.ids[0],
-        "pending",
-        1,
-    )
+    [delivery] = store.deliveries()
+    assert (delivery.id, delivery.status, delivery.attempt) == (endpoint.ids[0], "pending", 1)
     # In place of the minute that its lease has.
-    rows(database_url, "update haulage.webhook_deliveries set next_at = now()")
+    store.make_deliveries_due()
     endpoint.may_answer.set()
     with start("api", webhook_allow="127.0.0.1") as service:
-        status = "select status from haulage.webhook_deliveries"
-        wait_until(lambda: value(database_url, status) == "delivered", "it is delivered")
+        wait_until(lambda: store.deliveries()[0].status == "delivered", "it is delivered")
         assert service.stop() == 0
-    assert endpoint.ids == [delivery["id"]] * 2
+    assert endpoint.ids == [delivery.id] * 2
     assert "whsec_" not in service.log.read_text()

@@ -5,18 +5,25 @@ What an adapter of this store is built on: it knows connections and transactions
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import pymongo
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
-from pymongo.errors import DuplicateKeyError, ExecutionTimeout, WriteConcernError
+from pymongo.errors import (
+    DuplicateKeyError,
+    ExecutionTimeout,
+    PyMongoError,
+    WriteConcernError,
+)
 from pymongo.read_concern import ReadConcern
 
 from app.db.ids import as_uuid
+from app.db.mongo.abandoned import ABANDONED_SECONDS, end_abandoned
 from app.db.mongo.connections import (
+    CLOSE_SECONDS,
     DEFAULT_DATABASE,
     PING_TIMEOUT_SECONDS,
     TIME_LIMIT_EXCEEDED,
@@ -69,6 +76,7 @@ class MongoCalls:
         self._transaction_places = asyncio.Semaphore(max_connections)
         self._client: Client | None = None
         self._signal: DebouncedSignal | None = None
+        self._clearing: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """See DBInterface."""
@@ -78,10 +86,14 @@ class MongoCalls:
         """See DBInterface."""
         client, self._client = self._client, None
         signal, self._signal = self._signal, None
-        if signal is not None:
-            await signal.close()
-        if client is not None:
-            await close_client(client)
+        async with asyncio.TaskGroup() as closing:
+            if signal is not None:
+                closing.create_task(signal.close())
+            if client is not None:
+                closing.create_task(close_client(client))
+        if self._clearing:
+            # Without a client they end; one that lost its cancel in the driver, a moment later.
+            await asyncio.wait(self._clearing, timeout=CLOSE_SECONDS)
 
     async def ping(self) -> None:
         """See DBInterface."""
@@ -130,7 +142,8 @@ class MongoCalls:
             async with asyncio.timeout(timeout_seconds or self._command_timeout_seconds):
                 await self._single_places.acquire()
             try:
-                yield
+                async with self._clearing_the_way():
+                    yield
                 check_cancelled()
             finally:
                 self._single_places.release()
@@ -168,6 +181,44 @@ class MongoCalls:
                 raise
             raise ExecutionTimeout(str(error), error.code) from error
 
+    @asynccontextmanager
+    async def _clearing_the_way(self) -> AsyncGenerator[None, None]:
+        """End what is in the way of a call that takes long: transactions whose process is gone."""
+        loop = asyncio.get_running_loop()
+        clearing: list[asyncio.Task[None]] = []
+
+        def begin() -> None:
+            clearing.append(
+                loop.create_task(self._keep_ending_abandoned(), name="haulage-abandoned")
+            )
+            self._clearing.update(clearing)
+            clearing[0].add_done_callback(self._clearing.discard)
+
+        # A timer is cheaper than a task, and hardly any call takes so long.
+        timer = loop.call_later(ABANDONED_SECONDS, begin)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            for task in clearing:
+                # Not waited for: the driver may take its time where the server is away.
+                task.cancel()
+
+    async def _end_abandoned(self) -> None:
+        await end_abandoned(self._connected())
+
+    async def _keep_ending_abandoned(self) -> None:
+        with noticing_cancels():
+            while True:
+                # Of a server that is away the call itself will tell.
+                with (
+                    suppress(OSError, TimeoutError, PyMongoError),
+                    pymongo.timeout(ABANDONED_SECONDS),
+                ):
+                    await self._end_abandoned()
+                check_cancelled()
+                await asyncio.sleep(ABANDONED_SECONDS)
+
     @contextmanager
     def _within(self, timeout_seconds: float | None = None) -> Iterator[None]:
         patience = timeout_seconds or self._command_timeout_seconds
@@ -191,6 +242,7 @@ class MongoCalls:
                 async with (
                     asyncio.timeout(patience),
                     self._transaction_places,
+                    self._clearing_the_way(),
                     client.start_session() as session,
                 ):
                     try:

@@ -97,6 +97,7 @@ class MongoClaiming(MongoCalls):
                     )
                 except _HeldUpError as met:
                     claimed += met.claimed
+                    await self._end_abandoned()
                     claimed += await self._claim_free(due, node_id, limit - len(claimed))
                     break
                 if some is None:
