@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from support import mongo
 from support.mongo import Mongod
+from support.processes import freeze
 
 from app.db.mongo import datasets, upgrading
 from app.db.mongo.adapter import MongoJobsDB
@@ -33,7 +34,7 @@ async def test_an_upload_ends_at_once_and_as_it_was_ended_while_the_server_is_si
 
     def rows() -> Iterator[list[str]]:
         yield from (["x"] for _ in range(datasets.BATCH_ROWS))
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
         is_silent.set()
         if end == "refused":
             yield ["too", "wide"]

@@ -2,12 +2,15 @@
 
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from support.service import process_exists
+
+FREEZE_SECONDS = 10.0
 
 
 def parents() -> dict[int, int]:
@@ -66,10 +69,28 @@ def command_of(pid: int) -> str:
         return ""
 
 
+def freeze(pid: int) -> None:
+    """Stop the process and return once it really stands: a moment later, thread by thread."""
+    os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + FREEZE_SECONDS
+    while not _stands(pid):
+        assert time.monotonic() < end, f"process {pid} does not stop"
+        time.sleep(0.001)
+
+
+def _stands(pid: int) -> bool:
+    """Whether every thread of the process has stopped, or the process is gone."""
+    try:
+        threads = [(thread / "stat").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return not process_exists(pid)
+    return all(stat.rpartition(")")[2].split()[0] in "TtZX" for stat in threads)
+
+
 @contextmanager
 def frozen(pid: int) -> Iterator[None]:
     """Stop the process as a debugger or a suspended machine does, and let it go on afterwards."""
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     try:
         yield
     finally:
