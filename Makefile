@@ -25,6 +25,9 @@ endef
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
+# Into a database of one's own (HAULAGE_DATABASE_URL) the demonstration brings its tables along.
+demo demo-llm: export HAULAGE_AUTO_MIGRATE ?= true
+
 demo: $(STAMPS)/app ## Find the themes in 2,000 patients' comments
 	@$(BIN)/haulage analyse examples/nhs-fft/nhs-fft.csv --column text --id-column id \
 		--group-by service --limit 2000
