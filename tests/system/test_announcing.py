@@ -7,6 +7,10 @@ import pytest
 from support.service import wait_until
 from support.sql import holding, rows, value
 from system.conftest import Start
+from system.stores import SQL
+
+# It is told for haulage.enqueue, which only SQL has.
+pytestmark = pytest.mark.needs(SQL)
 
 # A start takes a second or two; a statement of ours waits for a lock up to 27 s.
 MOST_SECONDS = 15.0

@@ -22,7 +22,7 @@ from support.outage import (
 from support.pipelines import PIPELINES
 from support.processes import frozen
 from support.service import Service, process_exists, running, wait_until
-from support.sql import attempts, holding, job_row, our_pids, rows
+from support.sql import attempts, holding, job_row, our_pids, rows, value
 from system.conftest import SETTINGS
 
 from app.db.postgres.embedded import EmbeddedPostgres
@@ -36,6 +36,10 @@ TERMINATE_OURS = (
 
 # The bundled server restarts under whatever else the machine does.
 pytestmark = pytest.mark.timeout(120)
+
+IN_TRANSACTION = """
+select count(*) from pg_stat_activity where pid = any ($1) and xact_start is not null
+"""
 
 Fault = Callable[[EmbeddedPostgres, str], AbstractContextManager[None]]
 
@@ -81,9 +85,17 @@ def sessions_terminated(_server: EmbeddedPostgres, url: str) -> Iterator[None]:
 
 @contextmanager
 def service_frozen(_server: EmbeddedPostgres, url: str) -> Iterator[None]:
-    """Every session but those of the workers: each of these has a slot, and patience."""
-    with _frozen(our_pids(url, "haulage", "haulage-listener")):
-        yield
+    """Every session but those of the workers: each of these has a slot, and patience.
+
+    None of them in the middle of a transaction: what one holds then is locked for everybody, which
+    is another fault.
+    """
+    while True:
+        pids = our_pids(url, "haulage", "haulage-listener")
+        with _frozen(pids):
+            if not value(url, IN_TRANSACTION, pids):
+                yield
+                return
 
 
 @contextmanager

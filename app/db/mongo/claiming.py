@@ -14,7 +14,6 @@ from typing import Final
 
 from bson import MinKey
 from pymongo import ReturnDocument
-from pymongo.asynchronous.cursor import AsyncCursor
 from pymongo.errors import (
     AutoReconnect,
     ExecutionTimeout,
@@ -194,12 +193,7 @@ class MongoClaiming(MongoCalls):
     async def _claim_some(self, due: Document, node_id: str, limit: int) -> list[Document] | None:
         """At most `limit` jobs, [] where others took all that was found, None where nothing is."""
         jobs = self._collection("jobs")
-        found = [
-            job["_id"]
-            async for job in jobs.find(indexed(due), {"_id": 1}, hint=_INDEX)
-            .sort(_ORDER)
-            .limit(limit)
-        ]
+        found = await self._first(due, limit)
         if not found:
             return None
         # Names this very update: where its answer got lost, what it has claimed is found by it.
@@ -220,10 +214,10 @@ class MongoClaiming(MongoCalls):
                     raise
         raise AssertionError  # the last try returns or raises
 
-    def _first(self, due: Document, limit: int) -> AsyncCursor[Document]:
+    async def _first(self, due: Document, limit: int) -> list[str]:
         """The ids of the first that are due."""
         found = self._collection("jobs").find(indexed(due), {"_id": 1}, hint=_INDEX)
-        return found.sort(_ORDER).limit(limit)
+        return [job["_id"] async for job in found.sort(_ORDER).limit(limit)]
 
     async def _update_many_jobs(self, which: Document, update: list[Document]) -> None:
         """As the driver's `update_many`, which knows no limit but its own."""
@@ -253,14 +247,8 @@ class MongoClaiming(MongoCalls):
         if not limit:
             return []
         jobs, claimed = self._collection("jobs"), list[Document]()
-        found = (
-            jobs.find(indexed(due), {"_id": 1}, hint=_INDEX)
-            .sort(_ORDER)
-            .limit(limit + _PASSED_OVER)
-        )
-        keys = [job["_id"] async for job in found]
         async with self._connected().start_session() as session:
-            for key in keys:
+            for key in await self._first(due, limit + _PASSED_OVER):
                 if len(claimed) == limit:
                     break
                 try:
