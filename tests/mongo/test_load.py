@@ -6,7 +6,7 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -125,17 +125,18 @@ async def _submit(db: DBInterface, numbers: range) -> None:
 async def _work(db: DBInterface, results: Counter[str]) -> None:
     node = await insisting(lambda: new_node(db))
     while await insisting(lambda: db.count_jobs(COMPLETED)) != JobCount(JOBS, is_exact=True):
-        try:
+        claimed = []
+        with suppress(DatabaseUnavailableError):
             claimed = await db.claim_pending_jobs(node, 5)
-        except DatabaseUnavailableError:
-            # What was claimed although the answer got lost is given back, as a scheduler does.
+        for job in claimed:
+            results[job.id] += await insisting(partial(complete, db, job, f'"{job.id}"'))
+        if not claimed:
+            # What was claimed although the answer got lost is given back, as a scheduler does: each
+            # time that it looks, since a new primary may learn of such a claim a moment later.
             for lost in await insisting(lambda: db.list_running_jobs(node)):
                 verdict = decide(Released(), lost)
                 await insisting(partial(db.finish_job, lost.claim, verdict))
-            continue
-        for job in claimed:
-            results[job.id] += await insisting(partial(complete, db, job, f'"{job.id}"'))
-        await asyncio.sleep(0 if claimed else 0.02)
+            await asyncio.sleep(0.02)
 
 
 def _primary(nodes: list[Mongod]) -> Mongod | None:
