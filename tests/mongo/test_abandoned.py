@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 from pymongo.collection import Collection
+from pymongo.errors import OperationFailure
 
 from app.db.ids import new_id
+from app.db.mongo import calls
 from app.db.mongo.adapter import MongoJobsDB
 from app.db.mongo.calls import Session
 from app.domain.jobs import JobStatus, NodeInfo
@@ -89,3 +91,19 @@ async def test_somebody_who_was_only_slow_does_the_transaction_again(
     await slow_db.close()
 
     assert seen == ["pending", "cancelled"]
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+async def test_a_server_that_lets_nobody_look_for_them_keeps_no_free_job_from_a_claim(
+    db: MongoJobsDB, mongo_database_url: str, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    async def refused(_client: object) -> None:
+        raise OperationFailure("not on this tier", 8000)
+
+    monkeypatch.setattr(calls, "end_abandoned", refused)
+    node = NodeInfo(new_id(), "n", 1, 2, 60.0, "0")
+    await db.register_node(node)
+    held, free = [await db.insert_pending_job({}) for _ in range(2)]
+    with changed_by_somebody_who_is_gone(mongo_database_url, held):
+        claimed = await db.claim_pending_jobs(node.id, limit)
+    assert [job.id for job in claimed] == [free]

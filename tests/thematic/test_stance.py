@@ -28,9 +28,9 @@ async def stances(
     double_coding: str = "doubtful",
     report: Report = quiet,
 ) -> Stances:
-    survey = Survey(None, None)
+    parameters = replace(NAME, double_coding=double_coding)
     return await stance(
-        asker(coder), given.prepared, given.labels, of, survey, report, 0, double_coding
+        asker(coder), given.prepared, given.labels, of, Survey(None, None), report, parameters
     )
 
 

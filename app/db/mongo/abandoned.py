@@ -7,7 +7,6 @@ is in the way of. That is safe in any case: a process that was only slow does it
 
 from typing import Final
 
-from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from app.db.mongo.connections import APPLICATION_PREFIX, Client
@@ -15,32 +14,23 @@ from app.db.mongo.connections import APPLICATION_PREFIX, Client
 # Also the time after which a call that has not come to its end looks for such a transaction.
 ABANDONED_SECONDS: Final = 1.0
 
-# Not allowed; and what services answer that only speak MongoDB's protocol: no such command, no such
-# stage.
-_REFUSALS: Final = frozenset({13, 59, 40324})
-
 
 async def end_abandoned(client: Client) -> None:
     """End our transactions that have been idle for ABANDONED_SECONDS."""
     admin = client.get_database("admin", read_concern=ReadConcern("local"))
-    try:
-        found = await admin.aggregate(
-            [
-                {"$currentOp": {"idleSessions": True}},
-                {
-                    "$match": {
-                        "type": "idleSession",
-                        "appName": {"$regex": f"^{APPLICATION_PREFIX}"},
-                        "transaction.timeInactiveMicros": {"$gt": ABANDONED_SECONDS * 1_000_000},
-                    }
-                },
-                {"$project": {"lsid.id": 1}},
-            ]
-        )
-        sessions = [operation["lsid"] async for operation in found]
-        if sessions:
-            await admin.command("killSessions", sessions)
-    except OperationFailure as error:
-        # Who may not look waits for the server's own limit.
-        if error.code not in _REFUSALS:
-            raise
+    found = await admin.aggregate(
+        [
+            {"$currentOp": {"idleSessions": True}},
+            {
+                "$match": {
+                    "type": "idleSession",
+                    "appName": {"$regex": f"^{APPLICATION_PREFIX}"},
+                    "transaction.timeInactiveMicros": {"$gt": ABANDONED_SECONDS * 1_000_000},
+                }
+            },
+            {"$project": {"lsid.id": 1}},
+        ]
+    )
+    sessions = [operation["lsid"] async for operation in found]
+    if sessions:
+        await admin.command("killSessions", sessions)

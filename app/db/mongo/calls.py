@@ -205,17 +205,15 @@ class MongoCalls:
                 task.cancel()
 
     async def _end_abandoned(self) -> None:
-        await end_abandoned(self._connected())
+        # Of a server that is away the call itself will tell, and where we may not look, or it knows
+        # no such command, everybody waits for the server's own limit.
+        with suppress(OSError, TimeoutError, PyMongoError), pymongo.timeout(ABANDONED_SECONDS):
+            await end_abandoned(self._connected())
 
     async def _keep_ending_abandoned(self) -> None:
         with noticing_cancels():
             while True:
-                # Of a server that is away the call itself will tell.
-                with (
-                    suppress(OSError, TimeoutError, PyMongoError),
-                    pymongo.timeout(ABANDONED_SECONDS),
-                ):
-                    await self._end_abandoned()
+                await self._end_abandoned()
                 check_cancelled()
                 await asyncio.sleep(ABANDONED_SECONDS)
 

@@ -332,8 +332,7 @@ class _Run:
                 assignments.of,
                 material.survey,
                 report,
-                self._parameters.seed,
-                self._parameters.double_coding,
+                self._parameters,
             )
 
         stances = await self._milestones.reach(

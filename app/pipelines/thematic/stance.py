@@ -23,6 +23,7 @@ from app.pipelines.thematic.controls import Controls, firm, sentences
 from app.pipelines.thematic.doubling import doubled, one_by_one
 from app.pipelines.thematic.label import Labels
 from app.pipelines.thematic.milestones import Report
+from app.pipelines.thematic.parameters import Parameters
 from app.pipelines.thematic.patience import Patience, TooManyError
 from app.pipelines.thematic.prepare import Prepared, authors
 from app.pipelines.thematic.prompts import (
@@ -81,8 +82,7 @@ async def stance(
     assigned: Sequence[Assigned],
     survey: Survey,
     report: Report,
-    seed: int = 0,
-    double_coding: str = "doubtful",
+    parameters: Parameters,
 ) -> Stances:
     """Ask about all pairs of text and theme that have no stance yet."""
     pairs = [
@@ -92,7 +92,7 @@ async def stance(
         for theme in each.themes
     ]
     judge = _Judge(asker, prepared, labels, survey, report)
-    told = await judge.judge(pairs, seed, is_all=double_coding == "all")
+    told = await judge.judge(pairs, parameters.seed, is_all=parameters.double_coding == "all")
     return Stances(
         of=[
             each.stance or [told[text, theme] for theme in each.themes]
