@@ -177,10 +177,15 @@ def _entries(data: bytes) -> Iterator[tuple[str, bytes]]:
                 yield entry.filename, _unpacked(archive, entry)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
         raise DatasetError(f"the workbook is damaged: {error}") from error
-    except (RuntimeError, NotImplementedError) as error:
-        raise DatasetError(
-            "the workbook is protected or packed in a way that is not supported; save it anew"
-        ) from error
+    except RuntimeError as error:
+        # The archive's own word for a password, and for a version or packing that it cannot read.
+        raise _not_readable() from error
+
+
+def _not_readable() -> DatasetError:
+    return DatasetError(
+        "the workbook is protected or packed in a way that is not supported; save it anew"
+    )
 
 
 def _too_large() -> DatasetError:
@@ -196,7 +201,7 @@ def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
     By pieces: asked for all of it, the archive unpacks up to 2 GiB and then cuts.
     """
     if entry.compress_type not in _PACKINGS:
-        raise NotImplementedError(entry.compress_type)
+        raise _not_readable()
     with archive.open(entry) as file:
         return b"".join(iter(lambda: file.read(_PIECE_BYTES), b""))
 

@@ -78,6 +78,9 @@ def running_job(job: ClaimedJob, node_id: str, **changes: Any) -> RunningJob:
     return RunningJob(**{**fields, **changes})
 
 
+_NOT_ASKED = "no scheduler asks for this"
+
+
 @dataclass
 class MockDatabase(MockFollowing):
     """Answers from its fields; a queued fault is raised instead, once, by the method it names."""
@@ -133,10 +136,10 @@ class MockDatabase(MockFollowing):
     async def insert_pending_jobs(
         self, submissions: Sequence[Submission], *, key: str | None = None
     ) -> BatchReceipt:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def get_batch(self, batch_id: str) -> Batch:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def get_job(self, job_id: str) -> Job:
         await self._called("get_job")
@@ -156,21 +159,21 @@ class MockDatabase(MockFollowing):
         raise JobNotFoundError(job_id)
 
     async def list_result_pieces(self, job_id: str) -> list[bytes]:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def get_result_state(self, job_id: str) -> ResultState:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def get_result_themes(self, job_id: str) -> str | None:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def get_theme_quotes(
         self, job_id: str, theme_id: str, limit: int, *, after: int = 0
     ) -> ThemeQuotes | None:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def list_assignments(self, job_id: str, limit: int, *, after: int = 0) -> PartPage | None:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def list_usage(self, job_id: str) -> list[CallUsage]:
         return []
@@ -205,15 +208,15 @@ class MockDatabase(MockFollowing):
     async def list_datasets(
         self, limit: int, *, before_id: str | None = None
     ) -> list[DatasetSummary]:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def list_dataset_json(
         self, dataset_id: str, limit: int, *, after_row: int = 0
     ) -> list[JsonRow]:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def delete_dataset(self, dataset_id: str) -> None:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def cancel_job(self, job_id: str) -> JobStatus:
         await self._called("cancel_job")
@@ -303,84 +306,84 @@ class MockDatabase(MockFollowing):
         max_pending_jobs: int | None = None,
         max_pending_bytes: int | None = None,
     ) -> ApiKey:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def find_key(self, sha256: bytes) -> ApiKey | None:
         await self._called("find_key")
         return None
 
     async def find_submission(self, submitter: str, key: str, fingerprint: bytes) -> str | None:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def count_keys_used(self, submitter: str, idempotency_keys: Sequence[str]) -> int:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def count_datasets(self, submitter: str) -> int:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def get_dataset_submitter(self, dataset_id: str) -> str | None:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def has_keys(self) -> bool:
         await self._called("has_keys")
         return False
 
     async def list_keys(self) -> list[ApiKey]:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def revoke_key(self, key_id: str) -> bool:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def note_key_use(self, key_id: str) -> None:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def count_pending(self, submitter: str) -> Pending:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def get_submitter(self, job_id: str) -> str | None:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def rotate_secret(
         self, webhook_id: str, secret: str, old_valid_seconds: float
     ) -> Rotation | None:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def insert_webhook(self, url: str, events: Sequence[str], secret: str) -> Webhook:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def list_webhooks(self) -> list[Webhook]:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def get_webhook(self, webhook_id: str) -> Webhook | None:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def enable_webhook(self, webhook_id: str) -> bool:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def disable_webhook(self, webhook_id: str, reason: str) -> bool:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def delete_webhook(self, webhook_id: str) -> bool:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def list_deliveries(
         self, webhook_id: str, limit: int, before: tuple[datetime, str] | None = None
     ) -> list[Delivery]:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def replay_delivery(self, delivery_id: str) -> Replay | None:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def claim_deliveries(
         self, limit: int, per_webhook: int, taken: Mapping[str, int], lease_seconds: float
     ) -> list[DueDelivery]:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def give_back_try(self, delivery: DueDelivery) -> None:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def end_try(self, delivery: DueDelivery, ended: TryEnded) -> bool:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def register_node(self, node: NodeInfo) -> None:
         await self._called("register_node")
@@ -401,45 +404,45 @@ class MockDatabase(MockFollowing):
     async def list_jobs(
         self, wanted: JobFilter, *, limit: int, before: str | None = None
     ) -> JobPage:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def count_jobs(self, wanted: JobFilter) -> JobCount:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def get_payload(self, job_id: str) -> str:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def list_checkpoint_stages(self, job_id: str) -> list[str]:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def delete_job(self, job_id: str) -> None:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def cancel_jobs(self, wanted: JobFilter) -> BulkChange:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def retry_jobs(self, wanted: JobFilter, caps: PendingCaps | None = None) -> BulkChange:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def list_queues(self, limit: int, after: str = "") -> list[QueueState]:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def pause_queue(self, name: str) -> None:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def resume_queue(self, name: str) -> None:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def list_nodes(
         self, limit: int, behind: tuple[bool, str] | None = None
     ) -> list[NodeState]:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def hold_node(self, node_id: str) -> NodeState:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def resume_node(self, node_id: str) -> NodeState:
-        raise NotImplementedError
+        raise AssertionError(_NOT_ASKED)
 
     async def prune_jobs(self, status: JobStatus, age_seconds: float, limit: int) -> int:
         return await self._pruned(f"prune_{status}", limit)
